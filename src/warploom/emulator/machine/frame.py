@@ -171,10 +171,13 @@ class Frame:
         listeners, links = self.machine.events.accessed, self.machine.links
         if links is not None:
             links.before(self.cta.device.index, self.operation.order)
-        for picked, region, index, name in resolve(self, space, lanes, where, element.itemsize, count, True):
+        found = resolve(self, space, lanes, where, element.itemsize, count, True)
+        pattern = self.operation.patterns[space] if len(found) == 1 and listeners else None
+        disjoint = pattern is not None and pattern.disjoint(element.itemsize * count)
+        for picked, region, index, name in found:
             view = region.as_type(element)
             if listeners:
-                place = Lanes(region, name, index, element.itemsize, count, picked)
+                place = Lanes(region, name, index, element.itemsize, count, picked, disjoint)
                 for listener in listeners:
                     listener(self, "writes", place, values)
             if links is not None and name == "global":

@@ -13,7 +13,8 @@ from .memory import Region
 class Lanes:
     """Elements that lanes of a frame address individually: `count` of `size` bytes from element `index` of the region.
 
-    For a tensor map that "changes", `index` is its first byte.
+    For a tensor map that "changes", `index` is its first byte. `disjoint`: no two lanes access the same byte, as far as
+    is known.
     """
 
     region: Region
@@ -22,6 +23,7 @@ class Lanes:
     size: int
     count: int
     lanes: np.ndarray
+    disjoint: bool = False
 
 
 @dataclass(frozen=True, slots=True)

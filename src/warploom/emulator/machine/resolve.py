@@ -45,6 +45,7 @@ class Pattern:
         relative: the relative addresses; raw: as bytes, for fast comparison.
         low, high: the minimum and the maximum; bits: the OR of all of them.
         in_elements: relative, in elements of 1 << shift bytes, by the shift.
+        apart: whether the lanes' accesses have no byte in common, by their size.
     """
 
     raw: bytes
@@ -53,6 +54,7 @@ class Pattern:
     high: int
     bits: int
     in_elements: dict[int, np.ndarray] = field(default_factory=dict)
+    apart: dict[int, bool] = field(default_factory=dict)
 
     @classmethod
     def of(cls, relative: np.ndarray, raw: bytes) -> Pattern:
@@ -65,6 +67,13 @@ class Pattern:
         if steps is None:
             steps = self.in_elements[shift] = self.relative >> shift
         return steps + (first >> shift)
+
+    def disjoint(self, size: int) -> bool:
+        """True if no two lanes access the same byte, with accesses of this many bytes."""
+        found = self.apart.get(size)
+        if found is None:
+            found = self.apart[size] = bool((np.diff(np.sort(self.relative)) >= size).all())
+        return found
 
 
 def pattern_of(frame: Accessor, space: str, address: np.ndarray) -> Pattern:

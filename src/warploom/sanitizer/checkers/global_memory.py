@@ -92,7 +92,7 @@ class GlobalMemory(Observer):
         strong = code.order.strong
         level = LEVELS[code.order.scope] if strong else 0
         clocks = state.of_frame(frame)
-        granules = shadow.granules(place.index, place.size, place.count)
+        granules = shadow.granules_of(place)
         base = state.actor(clocks[0].me)
         mine = base if frame.warps == 1 else base + (lanes >> 5)
         if writes:
@@ -114,7 +114,7 @@ class GlobalMemory(Observer):
             numbers = np.asarray(packed, np.int64)[lanes >> 5]
         if writes:
             shadow.last[granules] = numbers
-            if frame.warps > 1 and not strong:
+            if frame.warps > 1 and not strong and not place.disjoint:
                 self._check_same(state, shadow, frame, granules, numbers)  # type: ignore[arg-type]
             if shadow.was_read:
                 shadow.reads[granules] = 0
@@ -133,6 +133,8 @@ class GlobalMemory(Observer):
     ) -> None:  # fmt: skip
         """Look for accesses of other warps that are not ordered before this access."""
         before = accesses[granules]
+        if not np.count_nonzero(before):
+            return
         foreign = (before >> ACTOR_SHIFT != mine) & (before != 0)
         if not np.count_nonzero(foreign):
             return

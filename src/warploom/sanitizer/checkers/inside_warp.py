@@ -245,7 +245,7 @@ class InsideWarp(Observer):
     def _same_instruction(self, frame: Frame, place: Lanes, values: np.ndarray, outlives: bool) -> None:
         """Lanes of a warp store different values to one address with one instruction."""
         index, lanes = place.index, place.lanes
-        if index.size < 2 or int(np.minimum.reduce(index[1:] - index[:-1])) >= place.count:
+        if place.disjoint or index.size < 2 or int(np.minimum.reduce(index[1:] - index[:-1])) >= place.count:
             return
         order = np.argsort((lanes >> 5) * (1 << 40) + index, kind="stable")
         where, which = index[order], lanes[order]

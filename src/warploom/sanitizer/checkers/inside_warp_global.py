@@ -91,7 +91,7 @@ class InsideWarpGlobal(Observer):
         kept = ([shadow.last] if shadow.written else []) + ([shadow.reads] if writes and shadow.was_read else [])
         if not kept:
             return []
-        granules, found = shadow.granules(place.index, place.size, place.count), []
+        granules, found = shadow.granules_of(place), []
         kept = [before for each in kept if np.count_nonzero(before := each[granules])]
         for clock in clocks if kept else ():
             if any(np.count_nonzero(InsideWarpGlobal._own(state, clock, each)) for each in kept):

@@ -258,7 +258,7 @@ class MatrixRegisters(Observer):
         accumulator, shape = operation.pipeline
         for number, mine in enumerate(self._of_frame(frame)):
             warp = frame.first_warp + number
-            for row in every & mine.copies.keys():
+            for row in every & mine.copies.keys() if mine.copies else ():
                 del mine.copies[row]
             if mine.dirty or mine.moved or not mine.fenced or mine.shapes.get(accumulator, shape) != shape:
                 self._check_fenced(frame, warp, mine, every, accumulator, shape)

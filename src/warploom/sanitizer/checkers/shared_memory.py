@@ -290,12 +290,13 @@ class SharedMemory(Observer):
             return
         number = state.of_flight(flight, True, writing_proxy(flight))
         now = state.accesses[number]
-        box = shadow.boxes.held.get(granules.start) if isinstance(granules, slice) else None
-        if box is None or box.stop != granules.stop or self._box_suspect(state, box, now, view):
+        span = granules if isinstance(granules, slice) else None
+        box = shadow.boxes.held.get(span.start) if span is not None else None
+        if box is None or slice(box.start, box.stop) != span or self._box_suspect(state, box, now, view):
             shadow.settle(granules)
             self._check_async(state, shadow, granules, now, view)
-        if isinstance(granules, slice) and not (granules.start | granules.stop) % shadow.per_chunk:
-            shadow.boxes.held[granules.start] = WholeBox(granules.start, granules.stop, number)
+        if span is not None and not (span.start | span.stop) % shadow.per_chunk:
+            shadow.boxes.held[span.start] = WholeBox(span.start, span.stop, number)
             return
         shadow.last[granules] = number
         shadow.clear(granules)

@@ -18,6 +18,7 @@ from ...emulator.engines.bulk import Bytes
 if TYPE_CHECKING:
     from ...emulator.machine.machine import Machine
     from ...emulator.machine.memory import Region
+    from ...emulator.machine.places import Lanes
 
 PC_SHIFT, EPOCH_SHIFT, ACTOR_SHIFT = 3, 21, 40
 PC_MASK, EPOCH_MASK = (1 << 18) - 1, (1 << 19) - 1
@@ -74,6 +75,7 @@ class GlobalShadow:
         self.others = np.zeros(self.count, np.int64)
         self.written = False
         self.was_read = False
+        self._granules_of: tuple[Lanes | None, np.ndarray] = (None, self.last)
         self._log: list[tuple[Bytes | Box, int]] = []
 
     def granules(self, index: np.ndarray, size: int, count: int) -> np.ndarray:
@@ -82,6 +84,12 @@ class GlobalShadow:
         first = index if size == self.granule else (index * size) >> self.shift
         parts = total >> self.shift
         return first if parts <= 1 else first + np.arange(parts)[:, None]
+
+    def granules_of(self, place: Lanes) -> np.ndarray:
+        """The granules that lanes access, computed once for all checkers of an access."""
+        if self._granules_of[0] is not place:
+            self._granules_of = place, self.granules(place.index, place.size, place.count)
+        return self._granules_of[1]
 
     def first_byte(self, granules: np.ndarray, hits: np.ndarray) -> int:
         """The first byte of the first of these granules that is hit."""
