@@ -100,6 +100,8 @@ def values(bits: np.ndarray, kind: str) -> np.ndarray:
         return bits.view(np.float32).astype(np.float64)
     if kind == "f64":
         return bits.view(np.float64)
+    if kind == "bf16":
+        return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
     return np.take(_value_table(kind), bits)
 
 
@@ -107,8 +109,6 @@ def values(bits: np.ndarray, kind: str) -> np.ndarray:
 def _value_table(kind: str) -> np.ndarray:
     if kind == "f16":
         return np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float64)
-    if kind == "bf16":
-        return (np.arange(1 << 16, dtype=np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
     if kind == "ue4m3":  # the sign is ignored
         return np.abs(_value_table("e4m3"))
     count = {"e2m1": 16, "e2m3": 64, "e3m2": 64}.get(kind, 256)
