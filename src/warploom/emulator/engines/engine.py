@@ -56,7 +56,7 @@ class Engine:
         """Put an operation in flight; under "eager" it is complete when this returns."""
         operation.number = self.issued
         self.issued += 1
-        for listener in self.machine.events.issued:
+        for listener in self.machine.events.of_unit("issued", operation.unit):
             listener(operation)
         if self.machine.numerics == NO_NUMERICS:
             operation.read = operation.write = None
@@ -206,7 +206,7 @@ class Engine:
 
     def _mark_read(self, operation: AsyncOperation) -> None:
         operation.read_done = True
-        for listener in self.machine.events.read:
+        for listener in self.machine.events.of_unit("read", operation.unit):
             listener(operation)
 
     def _complete(self, operation: AsyncOperation) -> None:
@@ -219,14 +219,14 @@ class Engine:
 
     def _conclude(self, operation: AsyncOperation) -> None:
         """Signal and mark as complete."""
-        for listener in self.machine.events.written:
+        for listener in self.machine.events.of_unit("written", operation.unit):
             listener(operation)
         if operation.signal is not None:
             self.signalling = operation
             operation.signal()
             self.signalling = None
         operation.done = True
-        for listener in self.machine.events.done:
+        for listener in self.machine.events.of_unit("done", operation.unit):
             listener(operation)
         operation.read = operation.write = operation.signal = None  # the closures hold whole tiles
         operation.after = ()

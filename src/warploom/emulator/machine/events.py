@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .frame import Frame, Issuer
     from .machine import Cta, Warp
     from .mbarrier import Event, MBarrier
+    from .units import Unit
 
 
 class BarrierUse(Protocol):
@@ -62,9 +63,11 @@ class Observer:
 
     Attributes:
         places: the instructions (pc) for which `executed` is called; None: all.
+        ignores: the units for whose operations `issued`, `read`, `written` and `done` are not called.
     """
 
     places: Container[int] | None = None
+    ignores: Container[Unit] = ()
 
     def listeners(self) -> Iterable[Observer]:
         """The observers that receive the events, in order: an observer of several parts lists them."""

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .units import Unit
 
 Listeners = tuple[Callable[..., None], ...]
 
@@ -41,6 +45,16 @@ class Events:
         self.places: tuple[Container[int] | None, ...] = ()
         for event in EVENTS:
             setattr(self, event, ())
+        self._of_unit: dict[tuple[str, Unit], Listeners] = {}
+
+    def of_unit(self, event: str, unit: Unit) -> Listeners:
+        """The listeners of an event of an operation that this unit performs: those that do not ignore the unit."""
+        found = self._of_unit.get((event, unit))
+        if found is None:
+            listeners: Listeners = getattr(self, event)
+            found = tuple(one for one in listeners if unit not in getattr(one, "__self__").ignores)  # noqa: B009
+            self._of_unit[event, unit] = found
+        return found
 
     def executed_at(self, count: int) -> list[Listeners]:
         """The listeners of `executed` for each instruction index below `count`."""

@@ -12,7 +12,7 @@ import numpy as np
 from ...asm.binding import Bound
 from ...asm.nodes import Instruction
 from ...asm.printer import instruction_text
-from ...isa.effects import Effect, Order, own_order
+from ...isa.effects import Effect, Order, Starts, own_order, started
 from ...isa.instructions.schema import Match
 from .scopes import Scope
 
@@ -80,6 +80,11 @@ class Operation:
     def effects(self) -> tuple[Effect, ...]:
         """Its effects beyond registers, from its row."""
         return self.bound.match.effects if self.bound is not None else ()
+
+    @cached_property
+    def starts(self) -> Starts | None:
+        """The asynchronous operation that it starts."""
+        return started(self.effects)
 
     @cached_property
     def order(self) -> Order:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ...emulator.machine.events import Observer
 from ...emulator.machine.places import Lanes
 from ...emulator.machine.tensor_memory import Cells, Columns, peer_of
+from ...emulator.machine.units import WARPGROUP_MMA
 from ..happens_before.access import InFlight, flights_of
 from ..report.findings import at
 from ..report.words import actor
@@ -45,6 +46,7 @@ class Clusters(Observer):
     """See the module's docstring."""
 
     rules = ("cta-may-not-have-started", "cta-may-have-exited")
+    ignores = (WARPGROUP_MMA,)
 
     def __init__(self, context: Context) -> None:
         self.context = context

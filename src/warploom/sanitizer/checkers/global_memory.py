@@ -26,6 +26,7 @@ from ...emulator.engines.bulk import Bytes, Scattered
 from ...emulator.machine.events import Observer
 from ...emulator.machine.finding import Finding, Side
 from ...emulator.machine.places import Lanes
+from ...emulator.machine.units import WARPGROUP_MMA
 from ...isa import effects
 from ..happens_before.access import InFlight, flights_of
 from ..happens_before.clocks import WarpClock
@@ -67,6 +68,7 @@ class GlobalMemory(Observer):
     """See the module's docstring."""
 
     rules = (*OF_ONE_GPU, *BETWEEN_GPUS)
+    ignores = (WARPGROUP_MMA,)
 
     def __init__(self, context: Context) -> None:
         self.context = context

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...emulator.engines.boxes import Box
 from ...emulator.machine.events import CompletedWait, Observer
+from ...emulator.machine.units import WARPGROUP_MMA
 from ...isa.effects import Changes, Starts
 from ..happens_before.access import InFlight, flights_of
 from ..report.findings import at
@@ -48,6 +49,7 @@ class Groups(Observer):
     """See the module's docstring."""
 
     rules = ("wait-by-another-thread",)
+    ignores = (WARPGROUP_MMA,)
 
     def __init__(self, context: Context) -> None:
         self.context = context

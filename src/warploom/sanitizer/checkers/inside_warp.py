@@ -19,6 +19,7 @@ from ...emulator.engines.bulk import Scattered
 from ...emulator.machine.events import BarrierUse, CompletedWait, Observer
 from ...emulator.machine.mbarrier import Event, MBarrier, mbarriers_of
 from ...emulator.machine.places import Lanes
+from ...emulator.machine.units import WARPGROUP_MMA
 from ...isa import effects
 from ..happens_before.access import BARRIER, flights_of
 from ..happens_before.clocks import Released, WarpClock
@@ -56,6 +57,7 @@ class InsideWarp(Observer):
     """See the module's docstring. Comes before the checker that owns the shadows."""
 
     rules = ("lane-race",)
+    ignores = (WARPGROUP_MMA,)
 
     def __init__(self, context: Context) -> None:
         self.context = context

@@ -14,6 +14,7 @@ from ...emulator.engines.boxes import Box
 from ...emulator.engines.bulk import Bytes, Scattered
 from ...emulator.machine.events import Observer
 from ...emulator.machine.places import Lanes
+from ...emulator.machine.units import WARPGROUP_MMA
 from ...isa import effects
 from ..happens_before.journal import WARP, Entry, GlobalEntry, Journals
 from ..happens_before.lane_order import LaneConflict, clashes
@@ -34,6 +35,7 @@ class InsideWarpGlobal(Observer):
     """See the module's docstring. Comes before the checker that fills the shadows of buffers."""
 
     rules = ("global-lane-race",)
+    ignores = (WARPGROUP_MMA,)
 
     def __init__(self, context: Context) -> None:
         self.context = context

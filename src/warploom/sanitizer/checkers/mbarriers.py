@@ -12,6 +12,7 @@ from ...emulator.engines.expected_bytes import byte_count_mismatch
 from ...emulator.machine import shared_address
 from ...emulator.machine.events import BarrierUse, CompletedWait, Observer
 from ...emulator.machine.mbarrier import Event, MBarrier, mbarriers_of, was_invalidated
+from ...emulator.machine.units import WARPGROUP_MMA
 from ...errors import DeadlockError, StepLimitError
 from ...isa import effects
 from ..happens_before.access import Access, flights_of
@@ -56,6 +57,7 @@ class MBarriers(Observer):
         "bytes-in-later-phase",
         "phase-not-observed", "byte-count-mismatch", "guessed-box", "remote-arrival-scope", "remote-wait-scope",
     )  # fmt: skip
+    ignores = (WARPGROUP_MMA,)
 
     def __init__(self, context: Context) -> None:
         self.context = context

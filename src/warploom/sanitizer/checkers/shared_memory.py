@@ -16,16 +16,7 @@ from ...emulator.machine.events import Observer
 from ...emulator.machine.mbarrier import MBarrier
 from ...emulator.machine.places import Lanes
 from ...isa import effects
-from ..happens_before.access import (
-    ASYNC,
-    BARRIER,
-    GENERIC,
-    Access,
-    InFlight,
-    by_rows,
-    flights_of,
-    writing_proxy,
-)  # fmt: skip
+from ..happens_before.access import ASYNC, BARRIER, GENERIC, Access, InFlight, by_rows, flights_of, writing_proxy
 from ..happens_before.clocks import WarpClock
 from ..happens_before.gaps import PENDING, WEAK, epoch_gap, gap
 from ..happens_before.journal import Journals
@@ -272,11 +263,13 @@ class SharedMemory(Observer):
             state = self.context.state(flight.cta)
             together = flight.starts.parts == "warpgroup"
             view = state.view(operation.issuer.frame) if together else View.of(state.clocks[flight.me])
+            reads = 0
             for source in operation.sources:
                 shadow = state.shadows.get(getattr(source, "region", None))  # type: ignore[arg-type]
                 if shadow is not None:
                     rows = state.of_frame(operation.issuer.frame) if together and by_rows(source) else []
-                    self._async_read(state, shadow, source, flight, view, rows)
+                    reads = reads or state.of_flight(flight, False, ASYNC)
+                    self._async_read(state, shadow, source, reads, view, rows)
             for target in operation.targets:
                 shadow = state.shadows.get(getattr(target, "region", None))  # type: ignore[arg-type]
                 if shadow is not None:
@@ -296,7 +289,7 @@ class SharedMemory(Observer):
             shadow.settle(granules)
             self._check_async(state, shadow, granules, now, view)
         if span is not None and not (span.start | span.stop) % shadow.per_chunk:
-            shadow.boxes.held[span.start] = WholeBox(span.start, span.stop, number)
+            shadow.boxes.hold(WholeBox(span.start, span.stop, number))
             return
         shadow.last[granules] = number
         shadow.clear(granules)
@@ -312,17 +305,17 @@ class SharedMemory(Observer):
         return False
 
     def _async_read(
-        self, state: ClusterState, shadow: Shadow, source: object, flight: InFlight, view: View, rows: list[WarpClock],
+        self, state: ClusterState, shadow: Shadow, source: object, number: int, view: View, rows: list[WarpClock],
     ) -> None:  # fmt: skip
         """Judge an operation that will read. `rows`: the warps that share the operand's rows."""
-        number = state.of_flight(flight, False, ASYNC)
         now = state.accesses[number]
+        assert now.flight is not None
         boxes = shadow.boxes.around(shadow, source.map) if isinstance(source, OperandPlace) else []
         if boxes and not any(self._write_suspect(state, box.number, now, view) for box in boxes):
             for box in boxes:
                 shadow.boxes.read(box, source.map, number)  # type: ignore[attr-defined]
             return
-        granules = granules_of(shadow, source, flight, self._operands)
+        granules = granules_of(shadow, source, now.flight, self._operands)
         shadow.settle(granules)
         shadow.read_async = True
         pair = uniform(shadow.pairs[granules] if isinstance(granules, slice) else shadow.pairs.take(granules))

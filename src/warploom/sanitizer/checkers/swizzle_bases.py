@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...emulator.engines.boxes import SharedBox
 from ...emulator.machine.events import Observer
+from ...emulator.machine.units import WARPGROUP_MMA
 from ..happens_before.access import flights_of
 from ..report.findings import at
 
@@ -30,6 +31,7 @@ class SwizzleBases(Observer):
     """See the module's docstring."""
 
     rules = ("swizzle-base",)
+    ignores = (WARPGROUP_MMA,)
 
     def __init__(self, context: Context) -> None:
         self.context = context

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from ...emulator.engines.boxes import Box, whole_pieces
 from ...emulator.machine.events import CompletedWait, Observer
 from ...emulator.machine.places import Lanes
+from ...emulator.machine.units import WARPGROUP_MMA
 from ...isa.effects import Fences
 from ...plural import counted
 from ..happens_before.access import InFlight, flights_of
@@ -81,6 +82,7 @@ class TensorMaps(Observer):
     """See the module's docstring."""
 
     rules = ("tensor-map-fence", "tensor-map-in-use", "tensor-store-overhang")
+    ignores = (WARPGROUP_MMA,)
 
     def __init__(self, context: Context) -> None:
         self.context = context

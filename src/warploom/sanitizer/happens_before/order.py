@@ -52,7 +52,7 @@ class Entry(Observer):
     def issued(self, operation: AsyncOperation) -> None:
         issuer = operation.issuer
         state, code = self.context.state(issuer.frame.cta), issuer.operation
-        starts = effects.started(code.effects)
+        starts = code.starts
         if starts is None:
             operation.mark = self._carried(state, operation)
             return
@@ -174,18 +174,25 @@ class Order(Observer):
         for flight in flights_of(operation):
             state = self.context.state(flight.cta)
             if flight.starts.parts == "warpgroup":
-                flight.weak = self._issued_by_all(state.of_frame(frame))
+                flight.weak = self._issued_by_all(state, frame)
             elif flight.starts.parts == "warp":  # it reads global memory like a load
                 state.clocks[flight.me].touch_global()
 
     @staticmethod
-    def _issued_by_all(clocks: list[WarpClock]) -> Front:
+    def _issued_by_all(state: ClusterState, frame: Frame) -> Front:
         """What happened before the warps issued an operation: it has happened when the operation is complete, but it is
         not guaranteed how much later the accesses themselves are complete.
         """
+        clocks = state.of_frame(frame)
+        moves = any([clock.used == clock.epoch for clock in clocks])
+        view = state.view(frame)
+        if view.mark is not None and not moves:
+            return view.mark
         weak = clocks[0].mark()
         for clock in clocks[1:]:
             np.maximum(weak, clock.mark(), out=weak)
+        if not moves:
+            view.mark = weak
         return weak
 
     def waited(self, frame: Frame, wait: CompletedWait) -> None:

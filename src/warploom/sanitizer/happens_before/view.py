@@ -15,7 +15,8 @@ class View:
     """The clock that an access is checked against: a warp's, or the meet of a warpgroup's.
 
     `ordered`: numbers of accesses that are known to happen before this, for generic accesses. `rows`, `epochs`: for
-    records of reads, see `shared_memory`. A view is discarded when the clocks move.
+    records of reads, see `shared_memory`. `mark`: what the warps have done, see
+    `WarpClock.mark`. A view is discarded when the clocks move.
     """
 
     c: list[int]
@@ -27,6 +28,7 @@ class View:
     ordered: set[int] = field(default_factory=set)
     rows: dict[object, np.ndarray] = field(default_factory=dict)
     epochs: np.ndarray | None = None
+    mark: np.ndarray | None = None
     parts: dict[int, tuple[LaneRelease, ...]] = field(default_factory=dict)
 
     def has_from(self, me: int, lanes: int, epoch: int) -> bool:

@@ -49,9 +49,21 @@ class WholeBoxes:
     sets: list[tuple[int, ...]]
     joined: Callable[[int, int], int]
     held: dict[int, WholeBox] = field(default_factory=dict)
+    _around: dict[int, tuple[ChunkMap, list[WholeBox]]] = field(default_factory=dict)
+
+    def hold(self, box: WholeBox) -> None:
+        """A copy fills a range of granules, which no other entry overlaps; one for the same range is replaced."""
+        self.held[box.start] = box
+        self._around.clear()
 
     def around(self, shadow: Shadow, place: ChunkMap) -> list[WholeBox]:
         """The entries that an operand consists of; none if a part of it is in no entry."""
+        known = self._around.get(id(place))
+        if known is None:
+            known = self._around[id(place)] = place, self._find(shadow, place)
+        return known[1]
+
+    def _find(self, shadow: Shadow, place: ChunkMap) -> list[WholeBox]:
         low, high = place.low >> shadow.shift, -(-place.high >> shadow.shift)
         found, left = [], high - low
         for box in self.held.values():
@@ -69,6 +81,7 @@ class WholeBoxes:
         """Enter the boxes that overlap a range of granules into the arrays."""
         for box in [one for one in self.held.values() if one.start < high and one.stop > low]:
             del self.held[box.start]
+            self._around.clear()
             shadow.last[box.start : box.stop] = box.number
             shadow.clear(slice(box.start, box.stop))
             self.settle_tags(shadow, box)
