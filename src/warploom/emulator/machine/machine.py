@@ -41,7 +41,12 @@ def lanes_of(mask: int) -> np.ndarray:
 
 def mask_of(lanes: np.ndarray) -> int:
     """A (32,) bool array as a 32-bit lane mask."""
-    return int(np.packbits(lanes, bitorder="little").view(np.uint32)[0])
+    return _packed(lanes.tobytes())
+
+
+@lru_cache(maxsize=4096)
+def _packed(lanes: bytes) -> int:
+    return int(np.packbits(np.frombuffer(lanes, np.bool_), bitorder="little").view(np.uint32)[0])
 
 
 @dataclass(eq=False, slots=True)

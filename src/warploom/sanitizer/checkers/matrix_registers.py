@@ -141,7 +141,8 @@ class MatrixRegisters(Observer):
             mine.touched |= rows
             if move is None:
                 mine.dirty.update(marks)
-                mine.computed.update(dict.fromkeys(written, code))
+                if written:
+                    mine.computed.update(dict.fromkeys(written, code))
             else:
                 mine.moved.update(marks)
                 if (computed := mine.computed.get(move.source)) is not None:  # type: ignore[arg-type]

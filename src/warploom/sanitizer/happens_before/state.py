@@ -278,6 +278,8 @@ class ClusterState:
 
     def joined(self, old: int, number: int) -> int:
         """A set of readers plus one. Of operations that one owner waits for in order, the newest is enough."""
+        if not old:
+            return self.readers.number((number,))
         new = self.accesses[number].flight
         assert new is not None
         if new.family and new.starts.parts != "warp":

@@ -70,6 +70,8 @@ class WholeBoxes:
             if box.start < high and box.stop > low:
                 found.append(box)
                 left -= min(box.stop, high) - max(box.start, low)
+                if not left:
+                    break
         return [] if left else found
 
     def read(self, box: WholeBox, place: ChunkMap, number: int) -> None:
