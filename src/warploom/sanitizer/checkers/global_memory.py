@@ -94,16 +94,16 @@ class GlobalMemory(Observer):
         strong = code.order.strong
         level = LEVELS[code.order.scope] if strong else 0
         clocks = state.of_frame(frame)
-        granules = shadow.granules_of(place)
+        granules, last = shadow.before(place)
         base = state.actor(clocks[0].me)
         mine = base if frame.warps == 1 else base + (lanes >> 5)
         if writes:
             self._wrote(state, shadow)
         if shadow.written:
-            self._compare(state, shadow, frame, granules, lanes, mine, shadow.last, True, writes, level)
+            self._compare(state, shadow, frame, granules, lanes, mine, last, True, writes, level)
         if writes and shadow.was_read:
-            self._compare(state, shadow, frame, granules, lanes, mine, shadow.reads, False, writes, level)
-            self._compare(state, shadow, frame, granules, lanes, mine, shadow.others, False, writes, level)
+            self._compare(state, shadow, frame, granules, lanes, mine, shadow.reads[granules], False, writes, level)
+            self._compare(state, shadow, frame, granules, lanes, mine, shadow.others[granules], False, writes, level)
         numbers: np.ndarray | int
         if flights:
             by_warp = {each.me - clocks[0].me: each.number for each in flights}
@@ -131,10 +131,9 @@ class GlobalMemory(Observer):
 
     def _compare(
         self, state: ClusterState, shadow: GlobalShadow, frame: Frame, granules: np.ndarray, lanes: np.ndarray,
-        mine: np.ndarray | int, accesses: np.ndarray, earlier_writes: bool, writes: bool, level: int,
+        mine: np.ndarray | int, before: np.ndarray, earlier_writes: bool, writes: bool, level: int,
     ) -> None:  # fmt: skip
         """Look for accesses of other warps that are not ordered before this access."""
-        before = accesses[granules]
         if not np.count_nonzero(before):
             return
         foreign = (before >> ACTOR_SHIFT != mine) & (before != 0)

@@ -90,11 +90,12 @@ class InsideWarpGlobal(Observer):
         state: ClusterState, shadow: GlobalShadow, place: Lanes, clocks: list[WarpClock], writes: bool
     ) -> list[WarpClock]:
         """The warps that were the last to write or read some of these bytes, since their lanes synchronised."""
-        kept = ([shadow.last] if shadow.written else []) + ([shadow.reads] if writes and shadow.was_read else [])
-        if not kept:
+        if not shadow.written and not (writes and shadow.was_read):
             return []
-        granules, found = shadow.granules_of(place), []
-        kept = [before for each in kept if np.count_nonzero(before := each[granules])]
+        (granules, last), found = shadow.before(place), []
+        kept = [last] if shadow.written else []
+        kept += [shadow.reads[granules]] if writes and shadow.was_read else []
+        kept = [before for before in kept if np.count_nonzero(before)]
         for clock in clocks if kept else ():
             if any(np.count_nonzero(InsideWarpGlobal._own(state, clock, each)) for each in kept):
                 found.append(clock)

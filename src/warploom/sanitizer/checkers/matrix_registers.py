@@ -273,10 +273,12 @@ class MatrixRegisters(Observer):
 
     def _check_others(self, operation: AsyncOperation, rows: RowSet, flight: InFlight) -> None:
         """Check operations in flight whose registers this one reads or overwrites."""
-        frame = operation.issuer.frame
+        frame, pc = operation.issuer.frame, operation.issuer.operation.pc
         for number, mine in enumerate(self._of_frame(frame)):
             for owned, flights in mine.owned.items():
                 for earlier in flights if not owned.isdisjoint(rows) else ():
+                    if self._clashes.get((earlier.operation.issuer.operation.pc, pc)) == "":
+                        continue
                     if clash := self._clash(earlier.operation, owned, operation, rows):
                         warp = frame.first_warp + number
                         self._touched_early(frame, flight.code, warp, earlier, warns=clash == WARNING)

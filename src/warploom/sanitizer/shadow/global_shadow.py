@@ -75,7 +75,7 @@ class GlobalShadow:
         self.others = np.zeros(self.count, np.int64)
         self.written = False
         self.was_read = False
-        self._granules_of: tuple[Lanes | None, np.ndarray] = (None, self.last)
+        self._of: tuple[Lanes | None, np.ndarray, np.ndarray] = (None, self.last, self.last)
         self._log: list[tuple[Bytes | Box, int]] = []
 
     def granules(self, index: np.ndarray, size: int, count: int) -> np.ndarray:
@@ -85,11 +85,13 @@ class GlobalShadow:
         parts = total >> self.shift
         return first if parts <= 1 else first + np.arange(parts)[:, None]
 
-    def granules_of(self, place: Lanes) -> np.ndarray:
-        """The granules that lanes access, computed once for all checkers of an access."""
-        if self._granules_of[0] is not place:
-            self._granules_of = place, self.granules(place.index, place.size, place.count)
-        return self._granules_of[1]
+    def before(self, place: Lanes) -> tuple[np.ndarray, np.ndarray]:
+        """The granules that lanes access, and the last write of each before; found once for all checkers of an access,
+        the last of which enters it."""
+        if self._of[0] is not place:
+            granules = self.granules(place.index, place.size, place.count)
+            self._of = place, granules, self.last[granules]
+        return self._of[1], self._of[2]
 
     def first_byte(self, granules: np.ndarray, hits: np.ndarray) -> int:
         """The first byte of the first of these granules that is hit."""
