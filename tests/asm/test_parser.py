@@ -79,7 +79,10 @@ def items(text: str) -> tuple:
         ("[%rd1, {%r1, 0}]", TensorAddress(Address(Register("%rd1")), (Register("%r1"), Integer(0)))),
         ("[map+64, {%r1}]", TensorAddress(Address(Register("map"), 64), (Register("%r1"),))),
         ("%r1.h10", Raw("%r1.h10")),
-        ("[texture, sampler, {%f1, %f2}]", Raw("[texture, sampler, {%f1, %f2}]")),
+        (
+            "[texture, sampler, {%f1, %f2}]",
+            TensorAddress(Address(Register("texture")), (Register("%f1"), Register("%f2")), Register("sampler")),
+        ),
     ],
 )
 def test_an_operand_becomes_its_node(text, expected):

@@ -100,6 +100,10 @@ def _operand(spec: OperandSpec, match: Match, registers: _Registers) -> str:
         return f"[%{spec.type or 'u32'}_{90 + len(registers.used) % 2}]"
     if spec.kind == "address":
         return f"[%u64_{90 + len(registers.used) % 2}]"
+    if spec.kind == "tensor_address" and spec.space:
+        count, arrays = match.length_of(spec) or 0, (match.modifiers["geom"] or "").startswith("a")
+        types = ["u32" if at == 0 and arrays else match.type_of(spec) for at in range(count)]
+        return f"[%u64_90, {{{', '.join(map(registers.take, types))}}}]"
     if spec.kind == "tensor_address":
         dims = next(
             (int(value[0]) for value in match.modifiers.values() if value and re.fullmatch(r"[1-5]d", value)), 2
@@ -128,7 +132,8 @@ def _operand(spec: OperandSpec, match: Match, registers: _Registers) -> str:
 def instruction_text(match: Match, opcode: str, optional: bool = False) -> str:
     """One complete instruction of a matched opcode, with or without the operands that may be left out."""
     registers = _Registers()
-    operands = [_operand(spec, match, registers) for spec in match.form.operands if optional or not spec.optional]
+    written = [spec for spec in match.form.operands if not spec.optional or (optional and match.length_of(spec) != 0)]
+    operands = [_operand(spec, match, registers) for spec in written]
     return f"{opcode} {', '.join(operands)};" if operands else f"{opcode};"
 
 

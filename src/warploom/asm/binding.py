@@ -19,7 +19,7 @@ from ..isa.instructions.schema import Match, OperandSpec
 from ..isa.instructions.video import MERGE, SCALAR, SELECTORS
 from ..isa.special_registers import SPECIAL_REGISTERS
 from ..plural import counted
-from . import widths
+from . import coordinates, widths
 from .immediates import in_ranges
 from .lone_braces import may_stand_in_braces
 from .nodes import (
@@ -127,9 +127,7 @@ def _refuse_opcode(instruction: Instruction) -> NoReturn:
     unknown = [modifier for modifier in modifiers if not any(slot.accepts(modifier) for slot in slots)]
     together = "do not go together, stand in the wrong order, or one is missing"
     what, got = f"the modifiers of `{instruction.opcode}` {together}", None
-    if not rows and (about := table.LEFT_OUT.get(base)):
-        what, hint = f"`{instruction.opcode}`: {about} are not supported", "read global or shared memory by ld"
-    elif not rows:
+    if not rows:
         what = f"`{instruction.opcode}` is not a known instruction"
     elif unknown:
         what, got = f"`.{unknown[0]}` is not a modifier of `{base}`", instruction.opcode
@@ -142,14 +140,6 @@ def _takes(widens: bool, declared: str, needed: str) -> bool:
     if declared.startswith("v") and "." in declared:
         return False
     return widths.fits(declared, needed, relaxed=widths.is_relaxed(widens, needed))
-
-
-@lru_cache(maxsize=256)
-def _coordinates(opcode: str) -> int:
-    """The number of coordinates of an opcode, two for `.2d`; 0 if it specifies none."""
-    if "gather4" in opcode or "scatter4" in opcode:
-        return 5
-    return next((int(word[0]) for word in opcode.split(".") if word in ("1d", "2d", "3d", "4d", "5d")), 0)
 
 
 class _Binder:
@@ -253,16 +243,18 @@ class _Binder:
             self._fail(f"{self._place(spec)} is not a tensor address", "`[map, {coordinates}]`", operand)
         if operand.base.offset or not isinstance(operand.base.base, Register):
             self._fail(f"{self._place(spec)} names more than a tensor map", "a register or a variable", operand)
-        self._address_base(spec, operand.base)
-        wanted, count = _coordinates(self.instruction.opcode), len(operand.coordinates)
-        if wanted and count != wanted:
-            self._fail(
-                f"{self._place(spec)} has {counted(count, 'coordinate')}, the map has {wanted} dimensions",
-                f"{wanted} coordinates, innermost first",
-                operand,
-            )
-        for coordinate in operand.coordinates:
-            self._value(spec, coordinate, "s32", "read")
+        if not spec.space:
+            self._address_base(spec, operand.base)
+        first = operand.coordinates[0] if operand.coordinates else None
+        if spec.space and isinstance(first, Register) and (self._declared(first.name) or "")[2:3] == ".":
+            return  # all coordinates in a vector register
+        wrong = coordinates.wrong_number(self.match, spec, operand)
+        if wrong is not None:
+            self._fail(f"{self._place(spec)} {wrong[0]}", wrong[1], operand)
+        for coordinate, type_name in zip(
+            operand.coordinates, coordinates.types(self.match, spec, operand), strict=True
+        ):
+            self._value(spec, coordinate, type_name, "read")
 
     # -- values --------------------------------------------------------------------------------------------------
 
@@ -282,9 +274,10 @@ class _Binder:
                 return
         if not isinstance(operand, Vector):
             self._fail(f"{self._place(spec)} lacks its braces", f"{{…}} with {length} operands", operand)
-        if len(operand.elements) != length:
-            what = f"{self._place(spec)} has {counted(len(operand.elements), 'element')} in braces, not {length}"
-            raise _Misfit(self.depth, what, f"{length} for these modifiers", f"{len(operand.elements)}")
+        count = len(operand.elements)
+        if (count != length or not count) and not (spec.padded and coordinates.padded(count, length)):
+            what = f"{self._place(spec)} has {counted(count, 'element')} in braces, not {length}"
+            raise _Misfit(self.depth, what, f"{length} for these modifiers", f"{count}")
         for element in operand.elements:
             if spec.integral or not self._fits(element, type_name):
                 self._value(spec, element, type_name, spec.access, register_only=spec.kind == "register")
@@ -350,7 +343,7 @@ class _Binder:
             self._fail(f"{self._place(spec)} is declared .{declared}", "an integer or .b register", operand)
         if spec.exact and declared != type_name:
             self._fail(f"{self._place(spec)} is declared .{declared}", f"a .{type_name} register", operand)
-        relaxed = not spec.integral and widths.is_relaxed(self.widens, type_name)
+        relaxed = not spec.integral and spec.kind != "tensor_address" and widths.is_relaxed(self.widens, type_name)
         if not widths.fits(declared, type_name, relaxed):
             self._fail(
                 f"{self._place(spec)} is `{operand_text(operand)}`, declared .{declared}, where .{type_name} is needed",

@@ -8,7 +8,7 @@ from .nodes import RegisterDeclaration, Variable
 from .operands import OperandParser
 
 LINKAGE = {".extern", ".visible", ".weak", ".common"}
-SPACES = {".param", ".shared", ".global", ".local", ".const", ".tex"}
+SPACES = {".param", ".shared", ".global", ".local", ".const"}
 VECTORS = {".v2", ".v4", ".v8"}
 SCALARS = {
     "b8", "b16", "b32", "b64", "b128", "u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64",
@@ -131,21 +131,28 @@ class DeclarationParser(OperandParser):
                 found.append(text)
             elif text == ".attribute":
                 self.at += 1
-                self._parenthesised()
+                self._attribute_list(managed=True)
                 found.append(self.tokens.joined(first, self.at))
             else:
                 break
         return align, found
 
-    def _parenthesised(self) -> None:
+    def _attribute_list(self, managed: bool) -> None:
+        """The attributes in parentheses. `managed`: of a variable, which may be .managed."""
         self.expect("(", "after .attribute")
-        depth = 1
-        while depth:
-            text = self.texts[self.at]
-            if self.kinds[self.at] == END or text == ";":
-                self.fail("`)` is missing after .attribute", "`)`")
-            depth += (text == "(") - (text == ")")
-            self.at += 1
+        while True:
+            if self.accept(".unified"):
+                self.expect("(", "after .unified")
+                self.integer("the first half of the unified identifier")
+                self.expect(",", "between the halves of the unified identifier")
+                self.integer("the second half of the unified identifier")
+                self.expect(")", "after the unified identifier")
+            elif not managed or not self.accept(".managed"):
+                names = ".managed or .unified(…)" if managed else ".unified(…)"
+                self.fail("the attribute is unknown here", names)
+            if not self.accept(","):
+                break
+        self.expect(")", "after .attribute")
 
     def _dims(self) -> tuple[int, ...]:
         dims: list[int] = []

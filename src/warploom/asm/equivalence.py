@@ -109,7 +109,8 @@ class _Normal:
             return ("[]", shown, operand.offset)
         if isinstance(operand, nodes.TensorAddress):
             inside = [self._operand(each, scope) for each in operand.coordinates]
-            return ("[{}]", self._operand(operand.base, scope), *inside)
+            sampler = operand.sampler and self._name(operand.sampler.name, scope)
+            return ("[{}]", self._operand(operand.base, scope), sampler, *inside)
         if isinstance(operand, (nodes.Vector, nodes.Group)):
             inside = [self._operand(each, scope) for each in operand.elements]
             return ("{}" if isinstance(operand, nodes.Vector) else "()", *inside)

@@ -71,8 +71,8 @@ def _vector(operand: Vector, types: Types) -> Any:
 
 
 def _tensor_address(operand: TensorAddress, types: Types) -> Any:
-    forms = _forms((operand.base, *operand.coordinates), types)
-    return None if None in forms else ("[,", *forms)
+    forms = _forms((operand.base, *operand.coordinates, *filter(None, [operand.sampler])), types)
+    return None if None in forms else ("[,", operand.sampler is None, *forms)
 
 
 _FORMS: dict[type, Callable[[Any, Types], Any]] = {

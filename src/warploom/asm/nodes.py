@@ -62,10 +62,11 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class TensorAddress:
-    """A memory operand with coordinates: `[map, {c0, c1}]`, `[%rd1, {%r1, %r2}]`."""
+    """A memory operand with coordinates: `[map, {c0, c1}]`, `[%rd1, {%r1, %r2}]`, `[texture, sampler, {%f1}]`."""
 
     base: Address
     coordinates: tuple[Operand, ...]
+    sampler: Register | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,6 +322,6 @@ def names_in(operand: object) -> Iterator[str]:
     if isinstance(operand, (Vector, Group)):
         parts = operand.elements
     elif isinstance(operand, (Address, TensorAddress)):
-        parts = (operand.base, *getattr(operand, "coordinates", ()))
+        parts = (operand.base, *getattr(operand, "coordinates", ()), getattr(operand, "sampler", None))
     for part in parts:
         yield from names_in(part)

@@ -69,7 +69,7 @@ class OperandParser(Cursor):
             return self._number()
         if kind == PUNCTUATION:
             if text == "{":
-                return self._nested("}", Vector, "a vector")
+                return self._vector(context)
             if text == "[":
                 return self._address()
             if text == "(":
@@ -178,8 +178,11 @@ class OperandParser(Cursor):
         self.depth -= 1
         return node(elements)
 
+    def _vector(self, context: str) -> Operand:
+        vector = self._nested("}", Vector, "a vector")
+        return Pair(vector, self.operand(context)) if self.accept("|") else vector
+
     def _address(self) -> Operand:
-        first = self.at
         self.at += 1
         base = self._base()
         offset = self._offset() if self.texts[self.at] == "+" else 0
@@ -189,15 +192,12 @@ class OperandParser(Cursor):
         if self.texts[self.at] != ",":
             self.fail_after_previous("an address does not end here", "`+`, `,` or `]`")
         self.at += 1
-        coordinates = self.operand("a tensor address")
-        if self.accept("]"):
-            elements = coordinates.elements if isinstance(coordinates, Vector) else (coordinates,)
-            return TensorAddress(address, elements)
-        # A texture with a separate sampler, `[tex, sampler, {x, y}]`: kept as text.
-        while self.accept(","):
-            self.operand("a texture address")
+        coordinates, sampler = self.operand("a tensor address"), None
+        if isinstance(coordinates, Register) and self.accept(","):
+            sampler, coordinates = coordinates, self.operand("the coordinates behind a sampler")
         self.expect("]", "after an address")
-        return Raw(self.tokens.joined(first, self.at))
+        elements = coordinates.elements if isinstance(coordinates, Vector) else (coordinates,)
+        return TensorAddress(address, elements, sampler)
 
     def _base(self) -> Register | Integer:
         kind, text = self.kinds[self.at], self.texts[self.at]

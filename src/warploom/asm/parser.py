@@ -152,7 +152,7 @@ class Parser(DeclarationParser):
 
     def _head_attribute(self) -> None:
         if self.accept(".attribute"):
-            self._parenthesised()
+            self._attribute_list(managed=False)
 
     # -- directives ----------------------------------------------------------------------------------------------
 

@@ -65,6 +65,10 @@ def _inside(address: nodes.Address) -> str:
     return operand_text(address.base) + _offset(address.offset)
 
 
+def _base_of(operand: nodes.TensorAddress) -> str:
+    return _inside(operand.base) + (f", {_register(operand.sampler)}" if operand.sampler else "")
+
+
 def _offset(offset: int) -> str:
     return f"+{offset}" if offset else ""
 
@@ -87,7 +91,7 @@ _OPERANDS: dict[type, Callable[[Any], str]] = {
     nodes.Float: _float,
     nodes.Symbol: lambda operand: name_text(operand.name) + _offset(operand.offset),
     nodes.Address: lambda operand: f"[{_inside(operand)}]",
-    nodes.TensorAddress: lambda operand: f"[{_inside(operand.base)}, {{{_list(operand.coordinates)}}}]",
+    nodes.TensorAddress: lambda operand: f"[{_base_of(operand)}, {{{_list(operand.coordinates)}}}]",
     nodes.Vector: lambda operand: f"{{{_list(operand.elements)}}}",
     nodes.Pair: lambda operand: f"{operand_text(operand.first)}|{operand_text(operand.second)}",
     nodes.Group: lambda operand: f"({_list(operand.elements)})",

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from ..isa import dtypes
 from ..isa.dtypes import Kind
 from ..plural import counted
+from . import textures
 from .declarations import VECTORS
 from .nodes import Variable
 from .scopes import Scope
@@ -39,12 +40,13 @@ def wrong_type(name: str, type_name: str, vector: int = 1) -> Iterator[Complaint
         yield f"{name} is a vector of {bits} bits", f"at most {MOST_VECTOR_BITS} bits"
 
 
-def wrong_variable(variable: Variable, place: str, module: Scope) -> Iterator[Complaint]:
+def wrong_variable(variable: Variable, place: str, module: Scope, independent: bool = False) -> Iterator[Complaint]:
     """Complaints about a variable.
 
     Args:
         place: where it is declared: "module", "entry" or "func" (a parameter or result of one), or "body".
         module: the names of the module, which an initial value may contain.
+        independent: whether samplers are separate from textures.
     """
     name, vector = f"the variable {variable.name}", lanes(variable)
     yield from wrong_type(name, variable.type, vector)
@@ -60,13 +62,19 @@ def wrong_variable(variable: Variable, place: str, module: Scope) -> Iterator[Co
         yield f"{name} is in .{variable.space} and outside a function", f".{variable.space} inside a function"
     if place == "entry" and variable.space != "param":
         yield f"the parameter {variable.name} of a kernel is in .{variable.space}", ".param"
+    if variable.linkage == "common" and variable.space != "global":
+        yield f"{name} is declared .common in .{variable.space}", ".common .global"
+    if variable.space != "global" and any(".managed" in word for word in variable.attributes):
+        yield f"{name} is managed and in .{variable.space}", ".global"
     if place == "body" and variable.linkage:
         yield f"{name} is declared .{variable.linkage} inside a function", f".{variable.linkage} outside of functions"
     first, inner = variable.dims[:1], variable.dims[1:]
     sized = variable.linkage == "extern" or variable.initializer or place == "func"
     if 0 in first or -1 in inner or (-1 in first and not sized):
         yield f"{name} has no size", "a number of elements of at least 1, or .extern"
-    if variable.initializer:
+    if variable.type in textures.OPAQUE:
+        yield from textures.wrong_variable(variable, independent)
+    elif variable.initializer:
         yield from _wrong_value(variable, name, module)
 
 

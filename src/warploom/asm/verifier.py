@@ -17,12 +17,13 @@ from ..isa.arch import Arch
 from ..isa.instructions import table
 from ..isa.instructions.schema import Match, OperandSpec
 from ..isa.special_registers import SPECIAL_REGISTERS
-from . import widths
+from . import textures, widths
 from .addresses import wrong_address
 from .binding import Bound, bind
 from .calls import Calls
 from .cta_groups import mixed_groups
 from .forms import constants_of, form_of
+from .function_heads import wrong_aliases, wrong_directives
 from .heads import constant_memory, limits, prototypes, target_of, version_text
 from .immediates import depends_on_constants, out_of_range
 from .nodes import (
@@ -76,6 +77,7 @@ class _Verifier:
         self.good: set[tuple[Any, ...]] = set()  # forms of instructions without errors
         self.by_constants: set[tuple[Any, ...]] = set()  # forms whose validity depends on their constants
         self.target: Arch | None = None
+        self.independent = "texmode_independent" in module.target
         self.scope = module_scope(module)
         self.functions = {each.name: each for each in sorted(module.functions, key=lambda each: each.body is not None)}
         self.near: SourceLocation | None = None  # of the last instruction; labels and declarations have none
@@ -85,10 +87,10 @@ class _Verifier:
         self.found += wrong
         for name in self.scope.duplicates:
             self._note(f"{name!r} is defined twice in the module")
-        self.found += [*constant_memory(self.module), *prototypes(self.module)]
+        self.found += [*constant_memory(self.module), *prototypes(self.module), *wrong_aliases(self.module)]
         for item in self.module.items:
             if isinstance(item, Variable):
-                self._complain(wrong_variable(item, "module", self.scope), item.location)
+                self._complain(wrong_variable(item, "module", self.scope, self.independent), item.location)
         for function in self.module.functions:
             self._function(function)
         return self.found
@@ -129,7 +131,7 @@ class _Verifier:
     # -- functions -----------------------------------------------------------------------------------------------
 
     def _function(self, function: Function) -> None:
-        self.found += limits(self.module, function, self.target)
+        self.found += [*limits(self.module, function, self.target), *wrong_directives(self.module, function)]
         for variable in (*function.results, *function.parameters):
             self._complain(wrong_variable(variable, function.kind, self.scope), variable.location)
         if function.body is None:
@@ -171,7 +173,9 @@ class _Verifier:
                 inner, too_many = block_scope(statement, scope)
                 self._block(statement.statements, inner, too_many, function)
             elif isinstance(statement, Variable):
-                self._complain(wrong_variable(statement, "body", self.scope), statement.location or self.near)
+                self._complain(
+                    wrong_variable(statement, "body", self.scope, self.independent), statement.location or self.near
+                )
             elif isinstance(statement, RegisterDeclaration):
                 vector = int((statement.vector or "v1")[1:])
                 self._complain(wrong_type(f"the register {statement.names[0]}", statement.type, vector), self.near)
@@ -218,7 +222,10 @@ class _Verifier:
                 self._names(operand, scope, instruction, free)
                 if free and spec is not None:
                     self._name_as_value(operand, spec, bound.match, scope, instruction)
-            if isinstance(operand, Address) and spec is not None:
+            if spec is not None and spec.space in textures.SPACES and isinstance(operand, (Address, TensorAddress)):
+                complaints = textures.wrong_operand(operand, spec, bound.match, scope, self.independent)
+                self._complain(complaints, instruction.location, "wrong-operands")
+            elif isinstance(operand, Address) and spec is not None:
                 self._address(operand, spec, bound.match, scope, instruction)
             elif isinstance(operand, TensorAddress) and spec is not None:
                 self._address(operand.base, replace(spec, space="global"), bound.match, scope, instruction)
@@ -326,6 +333,8 @@ class _Verifier:
             self._names(operand.base, scope, instruction, free=True)
             for coordinate in operand.coordinates:
                 self._names(coordinate, scope, instruction, free=False)
+            if operand.sampler is not None:
+                self._names(operand.sampler, scope, instruction, free=True)
         elif isinstance(operand, (Vector, Group)):
             for element in operand.elements:
                 self._names(element, scope, instruction, free)

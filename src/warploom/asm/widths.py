@@ -16,7 +16,7 @@ from .nodes import Float, Integer
 
 _PLAIN_FLOATS = {"f16", "f32", "f64"}
 _WIDENING = {*_PLAIN_FLOATS, "f16x2"}
-RELAXED = {"ld", "ldu", "st", "cvt"}
+RELAXED = {"ld", "ldu", "st", "cvt", "suld", "sust", "sured"}
 """Instructions whose data registers may be wider than their type."""
 
 

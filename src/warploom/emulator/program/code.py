@@ -160,7 +160,9 @@ class Code(Image):
                 f"the emulator does not support {instruction.opcode}",
                 where=instruction.location,
                 got=operation.text,
-                hint='CONTRIBUTING.md, "how to add an instruction"',
+                hint="textures and surfaces are verified but not emulated: read and write global memory by ld and st"
+                if any(spec.space in ("texture", "surface") for spec in bound.match.form.operands)
+                else 'CONTRIBUTING.md, "how to add an instruction"',
             )
         operation.polls = handler.polls
         operation.bound = bound

@@ -24,6 +24,8 @@ The operand pattern lists operands in their order:
     [a]          an address; its space is the slot `space`, or a named one: [a@shared]; with the required type of its
                  register: [a@tensor:b32]
     [map,c]      a tensor map's address and coordinates in braces
+    [t@texture,c:ctype*n]  a texture or surface and coordinates of that type, as many as `lengths[n]` or, unused, more
+    d:s32*n+     as many as `n`, or 2 or 4 if these are more
     >p:pred|q:pred   two destinations joined by a bar, the second may be omitted
     l:label  f:symbol  x:any
     a:u32?       may be omitted, as may all operands after it
@@ -61,6 +63,7 @@ class OperandSpec:
         integral: whether floats are excluded, though the type specifies bits only.
         raw: whether not all registers in the braces may be declared .u32, .s32 or .f32.
         variables: the state space (or its slot, or "any") whose variables are allowed by name; "" for none.
+        padded: whether its braces may have two or four elements where fewer are needed.
         second: the operand after the bar of a pair.
     """
 
@@ -75,11 +78,12 @@ class OperandSpec:
     integral: bool = False
     raw: bool = False
     variables: str = ""
+    padded: bool = False
     second: OperandSpec | None = None
 
 
 _OPERAND = re.compile(
-    r"(?P<access>[>+]?)(?P<name>\w+)(:(?P<type>[\w]+)(?P<register>[!=~^]?)(\*(?P<length>\w+))?"
+    r"(?P<access>[>+]?)(?P<name>\w+)(:(?P<type>[\w]+)(?P<register>[!=~^]?)(\*(?P<length>\w+)(?P<padded>\+?))?"
     r"(&(?P<variables>\w+))?)?(?P<optional>\??)$"
 )
 _ADDRESS = re.compile(r"\s*(?P<name>\w+)(@(?P<space>\w+(::\w+)?)(:(?P<type>\w+))?)?\s*$")
@@ -93,8 +97,12 @@ def parse_operand(text: str) -> OperandSpec:
         optional = text.endswith("?")
         inner = text.rstrip("?")[1:-1]
         if "," in inner:
-            base = inner.split(",")[0].strip()
-            return OperandSpec(base, "tensor_address", optional=optional)
+            base, coordinates = inner.split(",")
+            name, _, space = base.strip().partition("@")
+            if not space:
+                return OperandSpec(name, "tensor_address", optional=optional)
+            of = parse_operand(coordinates)
+            return OperandSpec(name, "tensor_address", of.type, length=of.length, space=space, padded=True)
         place = _ADDRESS.match(inner)
         if place is None:
             raise ValueError(f"address pattern {text!r} cannot be read")
@@ -121,6 +129,7 @@ def parse_operand(text: str) -> OperandSpec:
         integral=found["register"] == "~",
         raw=found["register"] == "^",
         variables=found["variables"] or "",
+        padded=bool(found["padded"]),
     )
 
 

@@ -38,6 +38,7 @@ from . import (
     tcgen05,
     tcgen05_mma,
     tensor_modes,
+    textures,
     video,
     warp,
     wgmma,
@@ -49,7 +50,7 @@ FAMILIES = (
     integer, floating, packed, video, logic, compare, convert, convert_narrow, move,
     memory, multimem, atomics, warp, control, misc,
     barriers, mbarrier, async_copy, bulk_copy, tensor_modes, fences, cluster,
-    matrix, mma, mma_sparse, mma_kinds, wmma, wgmma, tcgen05, tcgen05_mma, launch_control,
+    matrix, mma, mma_sparse, mma_kinds, wmma, wgmma, tcgen05, tcgen05_mma, launch_control, textures,
 )  # fmt: skip
 """The modules that hold rows, in the order of the ISA's chapters."""
 
@@ -106,10 +107,3 @@ def spellings(form: Form, most: int = _MOST_SPELLINGS) -> list[str]:
         choices.append(("", *words) if slot.optional else words)
     combinations = itertools.islice(itertools.product(*choices), most)
     return [form.base + "".join(words) for words in combinations]
-
-
-LEFT_OUT = {
-    **dict.fromkeys(("tex", "tld4", "txq"), "textures"),
-    **dict.fromkeys(("suld", "sust", "sured", "suq"), "surfaces"),
-}
-"""First words of PTX instructions that this table leaves out, and their subject."""
