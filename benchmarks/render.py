@@ -35,7 +35,11 @@ FACTS, MEASURED, README = ROOT / "docs" / "measured-facts.md", ROOT / "docs" / "
 INSTALLING, ATTENTION = ROOT / "docs" / "installing.md", ROOT / "docs" / "attention.md"
 PREDICTING = ROOT / "docs" / "predicting.md"
 BF16 = tuple(H200 / f"{suite}-bf16.json" for suite in ("square", "llm", "small-k"))
-SAMPLES = tuple(H200 / f"sample-{name}.json" for name in (
+SAMPLES = tuple(
+    H200 / f"sample-{name}.json"
+    for name in ("bf16-seed-4002", "bf16-seed-4003", "bf16-gradients-seed-4007", "fp8-seed-4005", "fp8-row-seed-4006")
+)
+EARLIER_SAMPLES = tuple(H200 / f"sample-{name}.json" for name in (
     "bf16-seed-3001", "bf16-seed-3002", "bf16-seed-3003", "bf16-gradients-seed-3006", "fp8-seed-3004",
     "fp8-row-seed-3005"))  # fmt: skip
 H100_SAMPLES = tuple(H100 / f"sample-{name}.json" for name in (
@@ -57,6 +61,7 @@ TABLES: dict[Path, dict[str, Entry]] = {
         "sweep-bf16": (kernels.sweep, H200 / "sweep-bf16.json"),
         "reference-texts": (kernels.reference_texts, H200 / "reference-texts.json"),
         "beside": (kernels.beside, H200 / "beside.json", RESULTS / "emulator" / "beside.json"),
+        "samples-earlier": (compared.samples, *EARLIER_SAMPLES),
         "samples-h100": (compared.samples, *H100_SAMPLES),
         "remote-arrival": (kernels.remote_arrival, H200 / "remote-arrival.json"),
         "tensor-store-edges": (kernels.tensor_store_edges, H200 / "tensor-store-edges.json"),
@@ -88,7 +93,7 @@ TABLES: dict[Path, dict[str, Entry]] = {
             compared.summary,
             *BF16,
             *(H200 / f"{name}.json" for name in ("fp8", "fused", "grouped")),
-            *SAMPLES[:3],
+            *SAMPLES[:2],
         ),
     },
     ATTENTION: {
