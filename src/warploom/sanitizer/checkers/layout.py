@@ -98,13 +98,13 @@ class Layouts(Observer):
     def _check(self, shadow: Shadow, place: OperandPlace, frame: Frame) -> None:
         if not shadow.tagged:
             return
-        whole = shadow.boxes.around(shadow, place.map)
+        whole = shadow.boxes.around(place.map)
         targets = [box.target for box in whole if box.target is not None]
         at_place = (id(place.map), *[(id(target.spec), target.offset) for target in targets])
         if targets and at_place in self._in_boxes:
             return
         for box in whole:
-            shadow.boxes.settle_tags(shadow, box)
+            shadow.settle_tags(box)
         if self._is_right(shadow, place, frame) and len(targets) == len(whole) > 0:
             self._in_boxes[at_place] = (place.map, *[target.spec for target in targets])
 

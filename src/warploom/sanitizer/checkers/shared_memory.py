@@ -310,7 +310,7 @@ class SharedMemory(Observer):
         """Judge an operation that will read. `rows`: the warps that share the operand's rows."""
         now = state.accesses[number]
         assert now.flight is not None
-        boxes = shadow.boxes.around(shadow, source.map) if isinstance(source, OperandPlace) else []
+        boxes = shadow.boxes.around(source.map) if isinstance(source, OperandPlace) else []
         if boxes and not any(self._write_suspect(state, box.number, now, view) for box in boxes):
             for box in boxes:
                 shadow.boxes.read(box, source.map, number)  # type: ignore[attr-defined]

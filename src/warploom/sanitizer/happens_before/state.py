@@ -161,7 +161,10 @@ class ClusterState:
         self.accesses: list[Access] = [None]  # type: ignore[list-item]
         self.readers = Readers()
         self.shadows: dict[Region, Shadow] = {
-            cta.shared: Shadow(cta.shared, granule, WholeBoxes(self.readers.sets, self.joined)) for cta in cluster.ctas
+            cta.shared: Shadow(
+                cta.shared, granule, WholeBoxes(granule.bit_length() - 1, self.readers.sets, self.joined)
+            )
+            for cta in cluster.ctas
         }
         self.owners: dict[Region, Cta] = {cta.shared: cta for cta in cluster.ctas}
         self.flights: list[InFlight] = []

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from ...isa.swizzle import CHUNK_BYTES as CHUNK
-from .whole_boxes import WholeBoxes
+from .whole_boxes import WholeBox, WholeBoxes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,9 +84,23 @@ class Shadow:
         if not self.boxes.held:
             return
         if isinstance(granules, slice):
-            self.boxes.settle(self, granules.start, granules.stop)
-        elif granules.size:
-            self.boxes.settle(self, int(granules.min()), int(granules.max()) + 1)
+            low, high = granules.start, granules.stop
+        else:
+            low, high = int(granules.min(initial=self.last.size)), int(granules.max(initial=-1)) + 1
+        for box in self.boxes.take(low, high):
+            self.last[box.start : box.stop] = box.number
+            self.clear(slice(box.start, box.stop))
+            self.settle_tags(box)
+            for number, place in self.boxes.reads(box):
+                read = self.of_chunks(place.chunks)
+                self.note_reader(read[(read >= box.start) & (read < box.stop)], number, self.boxes.joined)
+
+    def settle_tags(self, box: WholeBox) -> None:
+        """Enter the tags of a whole box into the array."""
+        self.tags[box.start // self.per_chunk : box.stop // self.per_chunk] = 0
+        if box.target is not None:
+            places = box.target.places()
+            self.tags[places] = box.tag + np.arange(places.size, dtype=np.int32).reshape(places.shape)
 
     def elements(self, index: np.ndarray, size: int, count: int) -> np.ndarray:
         """The granules of `count` elements of `size` bytes starting at each index: (parts, lanes), or (lanes,); the

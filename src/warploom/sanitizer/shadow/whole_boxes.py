@@ -10,19 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...emulator.engines.boxes import SharedBox
     from ...emulator.engines.matrix_operands import ChunkMap
-    from .shadow import Shadow
 
 
 @dataclass(eq=False, slots=True)
 class WholeBox:
-    """A range of granules that one copy wrote last, and which only operands of matrix operations have been since.
+    """A range of granules that one copy wrote last, and from which only matrix operations have read since.
 
     Attributes:
         start, stop: the granules, whole 16-byte chunks.
@@ -43,9 +40,11 @@ class WholeBox:
 class WholeBoxes:
     """The entries of one shadow, by their first granule; they do not overlap.
 
-    `sets`: the sets of readers, by number (`Readers.sets`); `joined`: a set of readers, by number, plus one.
+    `shift`: log2 of a granule's bytes; `sets`: the sets of readers, by number (`Readers.sets`); `joined`: a set of
+    readers, by number, plus one.
     """
 
+    shift: int
     sets: list[tuple[int, ...]]
     joined: Callable[[int, int], int]
     held: dict[int, WholeBox] = field(default_factory=dict)
@@ -56,15 +55,15 @@ class WholeBoxes:
         self.held[box.start] = box
         self._around.clear()
 
-    def around(self, shadow: Shadow, place: ChunkMap) -> list[WholeBox]:
+    def around(self, place: ChunkMap) -> list[WholeBox]:
         """The entries that an operand consists of; none if a part of it is in no entry."""
         known = self._around.get(id(place))
         if known is None:
-            known = self._around[id(place)] = place, self._find(shadow, place)
+            known = self._around[id(place)] = place, self._find(place)
         return known[1]
 
-    def _find(self, shadow: Shadow, place: ChunkMap) -> list[WholeBox]:
-        low, high = place.low >> shadow.shift, -(-place.high >> shadow.shift)
+    def _find(self, place: ChunkMap) -> list[WholeBox]:
+        low, high = place.low >> self.shift, -(-place.high >> self.shift)
         found, left = [], high - low
         for box in self.held.values():
             if box.start < high and box.stop > low:
@@ -79,25 +78,15 @@ class WholeBoxes:
         known = box.readers.get(id(place))
         box.readers[id(place)] = place, self.joined(known[1] if known is not None else 0, number)
 
-    def settle(self, shadow: Shadow, low: int, high: int) -> None:
-        """Enter the boxes that overlap a range of granules into the arrays."""
-        for box in [one for one in self.held.values() if one.start < high and one.stop > low]:
+    def take(self, low: int, high: int) -> list[WholeBox]:
+        """Remove the entries that overlap a range of granules."""
+        found = [one for one in self.held.values() if one.start < high and one.stop > low]
+        for box in found:
             del self.held[box.start]
             self._around.clear()
-            shadow.last[box.start : box.stop] = box.number
-            shadow.clear(slice(box.start, box.stop))
-            self.settle_tags(shadow, box)
-            reads = [(number, place) for place, set_ in box.readers.values() for number in self.sets[set_]]
-            for number, place in sorted(reads, key=lambda one: one[0]):
-                granules = shadow.of_chunks(place.chunks)
-                granules = granules[(granules >= box.start) & (granules < box.stop)]
-                shadow.note_reader(granules, number, self.joined)
+        return found
 
-    @staticmethod
-    def settle_tags(shadow: Shadow, box: WholeBox) -> None:
-        """Enter the tags of a box into the array."""
-        per_chunk = shadow.per_chunk
-        shadow.tags[box.start // per_chunk : box.stop // per_chunk] = 0
-        if box.target is not None:
-            places = box.target.places()
-            shadow.tags[places] = box.tag + np.arange(places.size, dtype=np.int32).reshape(places.shape)
+    def reads(self, box: WholeBox) -> list[tuple[int, ChunkMap]]:
+        """The reads of a box, oldest first: the access's number and the operand."""
+        found = [(number, place) for place, readers in box.readers.values() for number in self.sets[readers]]
+        return sorted(found, key=lambda one: one[0])
