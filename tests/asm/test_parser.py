@@ -95,6 +95,8 @@ def test_an_operand_becomes_its_node(text, expected):
         ("12", 12), ("12U", 12), ("-5", -5), ("0x1F", 31), ("0X1fU", 31), ("0b101", 5), ("017", 15), ("0", 0),
         ("0xFFFFFFFFFFFFFFFF", 2**64 - 1), ("WARP_SZ", 32), ("2+3*4", 14), ("(2+3)*4", 20), ("1<<4|1", 17),
         ("-7/2", -3), ("~0", -1), ("8 % 3", 2), ("-(2+3)", -5), ("2*!0", 2),
+        ("(.u64)-1 >> 63", 1), ("(.s64)0xFFFFFFFFFFFFFFFF", -1), ("1 ? 2 : 3", 2), ("0 ? 2 : 0 ? 3 : 4", 4),
+        ("2 < 1", 0),
     ],
 )  # fmt: skip
 def test_integer_constants_follow_c(text, value):
@@ -108,7 +110,8 @@ def test_integer_constants_follow_c(text, value):
         ("0d3FF0000000000000", 1.0, 64),
         ("1.5", 1.5, 64),
         ("-1.5e3", -1500.0, 64),
-        ("-0f00000000", -0.0, 32),
+        ("-0d0000000000000000", -0.0, 64),
+        ("(1.0 + 2.0) * 2.0", 6.0, 64),
     ],
 )
 def test_floating_point_constants_keep_their_bits(text, value, bits):

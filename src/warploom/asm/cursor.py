@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NoReturn
 
 from ..errors import PtxSyntaxError, SourceLocation
-from .constants import BINARY, read_number
-from .lexer import END, NUMBER, PUNCTUATION, STRING, WORD, Tokens, location
-from .nodes import Integer
+from .constants import BINARY, CASTS, FLOATING, double_bits, number, read_number
+from .lexer import END, NUMBER, PUNCTUATION, STRING, WORD, Tokens, location, tokenize
+from .nodes import Float, Integer
 
 MAX_DEPTH = 200
 """Nesting depth of blocks or parentheses beyond which a text is rejected."""
@@ -81,52 +81,111 @@ class Cursor:
         self.at += 1
         return self.texts[self.at - 1]
 
-    # -- integer constants ---------------------------------------------------------------------------------------
+    # -- constants -----------------------------------------------------------------------------------------------
 
-    def integer(self, what: str) -> int:
-        """An integer constant expression."""
-        return self.integer_constant(what).value
+    def integer(self, what: str, above: int = 0) -> int:
+        """An integer constant expression. `above`: only of operators that bind more strongly."""
+        value = self._binary(above, what)
+        if isinstance(value, float):
+            self.fail(f"{what} is not an integer", "an integer", index=self.at - 1)
+        return value
 
     def integer_constant(self, what: str) -> Integer:
         """An integer constant expression with its spelling."""
         first = self.at
-        value = self._binary(0, what)
+        value = self.integer(what)
         return Integer(value, self.tokens.joined(first, self.at))
 
-    def _binary(self, level: int, what: str) -> int:
+    def constant_expression(self, what: str) -> Integer | Float:
+        """A constant expression of integers or of decimals."""
+        first = self.at
+        value = self._conditional(what)
+        text = self.tokens.joined(first, self.at)
+        return Float(double_bits(value), 64, text) if isinstance(value, float) else Integer(value, text)
+
+    def _conditional(self, what: str) -> int | float:
+        value = self._binary(0, what)
+        if not self.accept("?"):
+            return value
+        if isinstance(value, float):
+            self.fail("a condition is a decimal", "an integer")
+        self.deeper()
+        first = self._conditional(what)
+        self.expect(":", "in a conditional constant expression")
+        second = self._conditional(what)
+        self.depth -= 1
+        if isinstance(first, float) or isinstance(second, float):
+            self.fail("a decimal is chosen by a condition", "integers")
+        return first if value else second
+
+    def _binary(self, level: int, what: str) -> int | float:
         value = self._unary(what)
         while self.kinds[self.at] == PUNCTUATION and self.texts[self.at] in BINARY:
-            binding, compute = BINARY[self.texts[self.at]]
+            operator = self.texts[self.at]
+            binding, compute = BINARY[operator]
             if binding <= level:
                 break
-            operator = self.at
+            at = self.at
             self.at += 1
             right = self._binary(binding, what)
-            if right == 0 and self.texts[operator] in "/%":
-                self.fail("a constant expression divides by zero", index=operator)
-            value = compute(value, right)
+            if isinstance(value, float) and isinstance(right, float) and operator in FLOATING:
+                value = FLOATING[operator](value, right)
+            elif isinstance(value, float) or isinstance(right, float):
+                self.fail(f"`{operator}` does not take these constants", "two integers or two decimals", index=at)
+            elif right == 0 and operator in "/%":
+                self.fail("a constant expression divides by zero", index=at)
+            else:
+                value = compute(value, right)
         return value
 
-    def _unary(self, what: str) -> int:
+    def _unary(self, what: str) -> int | float:
         text = self.texts[self.at]
         if self.kinds[self.at] == NUMBER:
             constant = read_number(text)
-            if not isinstance(constant, Integer):
-                self.fail(f"`{text}` is not an integer of at most 64 bits", what)
             self.at += 1
-            return constant.value
+            if isinstance(constant, Integer):
+                return constant.value
+            if constant is None or text[:2] in ("0f", "0F"):
+                self.fail(f"`{text}` is not an integer of at most 64 bits", what, index=self.at - 1)
+            return number(constant)
         if text == "WARP_SZ":
             self.at += 1
             return 32
         if text in ("-", "+", "~", "!", "("):
             self.at += 1
             self.deeper()
-            if text == "(":
-                value = self._binary(0, what)
-                self.expect(")", "after a constant expression")
-            else:
-                inner = self._unary(what)
-                value = {"-": -inner, "+": inner, "~": ~inner, "!": int(not inner)}[text]
+            value = self._parenthesised(what) if text == "(" else self._signed(text, what)
             self.depth -= 1
             return value
         self.fail(f"{what} is missing", what)
+
+    def _parenthesised(self, what: str) -> int | float:
+        cast = CASTS.get(self.texts[self.at])
+        if cast is not None:
+            self.at += 1
+        value = self._conditional(what) if cast is None else 0
+        self.expect(")", "after a constant expression" if cast is None else "after a cast")
+        if cast is None:
+            return value
+        value = self._unary(what)
+        if isinstance(value, float):
+            self.fail("a decimal is cast to an integer", "an integer", index=self.at - 1)
+        return cast(value)
+
+    def _signed(self, sign: str, what: str) -> int | float:
+        inner = self._unary(what)
+        if isinstance(inner, float):
+            if sign in "~!":
+                self.fail(f"`{sign}` stands before a decimal", "an integer", index=self.at - 1)
+            return -inner if sign == "-" else inner
+        return {"-": -inner, "+": inner, "~": ~inner, "!": int(not inner)}[sign]
+
+
+def constant_of(text: str) -> Integer | Float | None:
+    """The value of a text that is a constant expression, or None."""
+    try:
+        cursor = Cursor(tokenize(text, ""))
+        value = cursor.constant_expression("a constant")
+    except PtxSyntaxError:
+        return None
+    return value if cursor.kinds[cursor.at] == END else None

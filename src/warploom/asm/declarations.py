@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..errors import SourceLocation
+from .constants import COMPARISON
 from .lexer import DIRECTIVE, END
 from .nodes import RegisterDeclaration, Variable
 from .operands import OperandParser
@@ -34,7 +35,7 @@ class DeclarationParser(OperandParser):
         """The `<N>` after a name, or None."""
         if not self.accept("<"):
             return None
-        count = self.integer("a number of names")
+        count = self.integer("a number of names", above=COMPARISON)
         self.expect(">", f"after the number of {context}")
         if count < 0:
             self.fail(f"{context}<{count}> declares a negative number of names", index=self.at - 2)

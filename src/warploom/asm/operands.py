@@ -137,7 +137,7 @@ class OperandParser(Cursor):
 
     def _number(self) -> Operand:
         text = self.texts[self.at]
-        if self.texts[self.at + 1] in BINARY:
+        if self.texts[self.at + 1] in BINARY or self.texts[self.at + 1] == "?":
             return self._constant()
         known = self._numbers.get(text)
         if known is None:
@@ -155,6 +155,8 @@ class OperandParser(Cursor):
         first = self.at
         if self.kinds[first + 1] == NUMBER and self.texts[first + 2] not in BINARY:
             self.at += 1
+            if self.texts[self.at][:2] in ("0f", "0F"):
+                self.fail("`-` stands before the bits of a float", "0f and the bits with the sign set")
             constant = self._number()
             assert isinstance(constant, (Integer, Float))
             return negate(constant)
@@ -166,8 +168,8 @@ class OperandParser(Cursor):
             return Raw(self.tokens.joined(first, self.at))
         return self._constant()
 
-    def _constant(self) -> Integer:
-        return self.integer_constant("a constant")
+    def _constant(self) -> Integer | Float:
+        return self.constant_expression("a constant")
 
     # -- brackets ------------------------------------------------------------------------------------------------
 

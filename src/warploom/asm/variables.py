@@ -12,8 +12,9 @@ from ..isa import dtypes
 from ..isa.dtypes import Kind
 from ..plural import counted
 from . import textures
+from .cursor import constant_of
 from .declarations import VECTORS
-from .nodes import Variable
+from .nodes import Integer, Variable
 from .scopes import Scope
 
 Complaint = tuple[str, str | None]
@@ -25,6 +26,7 @@ MOST_VECTOR_BITS = 128
 _UNSET = ("f16", "f16x2")
 _ADDRESS_TYPES = ("u8", "u32", "u64")
 _FLOAT = re.compile(r"[-+]?(0[fFdD][0-9a-fA-F]+|\d*\.\d*([eE][-+]?\d+)?|\d+[eE][-+]?\d+)")
+_EXPRESSION = re.compile(r"[()?]|.[-+*/]")
 _NAME = re.compile(r"[A-Za-z_$%][\w$]*")
 
 
@@ -125,7 +127,10 @@ def _wrong_element(text: str, variable: Variable, module: Scope) -> str | None:
     dtype = dtypes.ALL[variable.type]
     if variable.type in _UNSET:
         return "no initial value: ptxas has none of this type"
-    if _FLOAT.fullmatch(text):
+    expression = constant_of(text) if _EXPRESSION.search(text) else None
+    if isinstance(expression, Integer):
+        return "a floating-point number" if dtype.is_float else None
+    if expression is not None or _FLOAT.fullmatch(text):
         return None if dtype.is_float or dtype.kind is Kind.BITS else "an integer"
     names = [word for word in _NAME.findall(re.sub(r"\b\d\w*", "", text)) if word != "generic"]
     if not names:

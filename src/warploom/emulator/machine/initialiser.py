@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from ...asm.constants import number
+from ...asm.cursor import constant_of
+from ...asm.nodes import Integer
 from ...errors import ArgumentError, UnsupportedInstructionError
 from ...isa import dtypes
 from .memory import Allocation, GlobalMemory
@@ -59,6 +62,9 @@ def _value(word: str, dtype: dtypes.DType, name: str, addresses: Mapping[str, in
     """One value as raw bits."""
     if _NUMBER.fullmatch(compact := word.replace(" ", "")):
         return _literal(compact, dtype)
+    expression = constant_of(word)
+    if expression is not None:
+        return _literal(str(expression.value if isinstance(expression, Integer) else number(expression)), dtype)
     found = _ADDRESS.fullmatch(word)
     if found is None or found[1] not in addresses:
         raise UnsupportedInstructionError(
