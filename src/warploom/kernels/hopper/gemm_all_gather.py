@@ -115,7 +115,7 @@ def build(
     fusion: scales, a bias of the column, an activation, alpha, a factor of the output.
     replicated: scale_a (ranks, M / ranks) has all rows' scales, and there is no `came`.
     copied: copy engines copy the peers' rows; rank, tiles_of_block, k_tiles_of_chunk are the last arguments.
-    by_tma: TMA pushes the rows (`pushed_by_tma`).
+    by_tma: TMA pushes the rows (`pushed_by_tma`). This form, and `config.ctas` 2, were emulated, not run on GPUs.
     Raises ArgumentError if the configuration does not fit.
     """
     config.check(product, fusion)
