@@ -73,6 +73,7 @@ def items(text: str) -> tuple:
         ("[%rd1 + 4*2]", Address(Register("%rd1"), 8)),
         ("[smem+0x10]", Address(Register("smem"), 16)),
         ("[64]", Address(Integer(64))),
+        ("[%rd1+4].unified", Address(Register("%rd1"), 4, unified=True)),
         ("{%f1, _}", Vector((Register("%f1"), Sink()))),
         ("%p1|%p2", Pair(Register("%p1"), Register("%p2"))),
         ("%r1 | _", Pair(Register("%r1"), Sink())),

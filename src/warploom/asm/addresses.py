@@ -12,6 +12,9 @@ from .nodes import Address, Function, Register, Symbol
 from .scopes import Scope
 from .variables import Complaint
 
+_UNIFIED = ("ld", "ldu", "atom")
+"""Instructions whose addresses may have the suffix `.unified` (PTX ISA 9.7.9.8; ptxas 13.0)."""
+
 
 def wrong_address(
     operand: Address, spec: OperandSpec, row: Match, scope: Scope, function: Function
@@ -42,5 +45,9 @@ def wrong_address(
             f"`{row.form.base}` reaches .{words} memory, `{name}` is a .{meaning.space} variable",
             f"a .{words} variable or a register",
         )
+    if operand.unified and (row.form.base not in _UNIFIED or space not in ("", "generic", "global")):
+        yield f"`{row.form.base}` takes no `.unified` address here", "ld, ldu or atom of global memory by a register"
+    elif operand.unified and meaning.kind != "register":
+        yield f"`{name}` is a {meaning.kind} and the address is .unified", "a register"
     if row.form.base == "st" and any(meaning.variable is each for each in function.parameters):
         yield f"`st` writes to `{name}`, a parameter of {function.name}", "memory, or a result or argument in .param"

@@ -50,6 +50,8 @@ class DeclarationParser(OperandParser):
         found: list[RegisterDeclaration] = []
         plain: list[str] = []
         while True:
+            if self.texts[self.at] == "_":
+                self.fail("`_` discards a result and cannot be declared", "a register name")
             name = self.word("a register name")
             count = self.count(name)
             if count is None:

@@ -62,7 +62,7 @@ def _negated(operand: Register, types: Types) -> Any:
 def _address(operand: Address, types: Types) -> Any:
     """The form of an address. Its offset is not checked; a base that is not a register is looked up by name."""
     declared = types.get(operand.base.name) if type(operand.base) is Register else None
-    return None if declared is None else ("[", declared)
+    return None if declared is None else ("[", declared, operand.unified)
 
 
 def _vector(operand: Vector, types: Types) -> Any:

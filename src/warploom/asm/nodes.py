@@ -54,10 +54,11 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A memory operand in brackets: `[%rd1+16]`, `[smem]`, `[0]`."""
+    """A memory operand in brackets: `[%rd1+16]`, `[smem]`, `[0]`; `unified`: with the suffix `.unified`."""
 
     base: Register | Symbol | Integer
     offset: int = 0
+    unified: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,7 +190,7 @@ class OperandParser(Cursor):
         offset = self._offset() if self.texts[self.at] == "+" else 0
         address = Address(base, offset)
         if self.accept("]"):
-            return address
+            return Address(base, offset, unified=True) if self.accept(".unified") else address
         if self.texts[self.at] != ",":
             self.fail_after_previous("an address does not end here", "`+`, `,` or `]`")
         self.at += 1

@@ -90,7 +90,7 @@ _OPERANDS: dict[type, Callable[[Any], str]] = {
     nodes.Integer: lambda operand: operand.text or str(operand.value),
     nodes.Float: _float,
     nodes.Symbol: lambda operand: name_text(operand.name) + _offset(operand.offset),
-    nodes.Address: lambda operand: f"[{_inside(operand)}]",
+    nodes.Address: lambda operand: f"[{_inside(operand)}]{'.unified' if operand.unified else ''}",
     nodes.TensorAddress: lambda operand: f"[{_base_of(operand)}, {{{_list(operand.coordinates)}}}]",
     nodes.Vector: lambda operand: f"{{{_list(operand.elements)}}}",
     nodes.Pair: lambda operand: f"{operand_text(operand.first)}|{operand_text(operand.second)}",

@@ -23,8 +23,10 @@ RELAXED = {"ld", "ldu", "st", "cvt", "suld", "sust", "sured"}
 def may_widen(base: str, modifiers: Iterable[str]) -> bool:
     """True if an instruction takes registers wider than its types. `cvt` does if none of them is an alternate
     floating-point type (bf16, tf32, the eight-bit ones and narrower): ptxas 13.0."""
-    types = [word for word in modifiers if word in dtypes.ALL] if base == "cvt" else []
-    return base in RELAXED and all(dtypes.ALL[word].is_integer or word in _WIDENING for word in types)
+    words = tuple(modifiers)
+    types = [dtypes.ALL[word] for word in words if word in dtypes.ALL] if base == "cvt" else []
+    plain = all(one.is_integer or one.kind is Kind.BITS or one.name in _WIDENING for one in types)
+    return base in RELAXED and plain and "async" not in words
 
 
 def is_relaxed(widens: bool, needed: str) -> bool:

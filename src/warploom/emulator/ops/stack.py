@@ -40,9 +40,13 @@ class Stack:
 STACK = Slot("stack", Stack)
 
 
+def _dtype(d: Decode) -> type[np.unsignedinteger]:
+    return np.uint32 if d.modifier("type") == "u32" else np.uint64
+
+
 @HANDLERS.add("stack.alloca")
 def _alloca(d: Decode) -> Step:
-    size, out = d.source("size"), d.destination("d")
+    size, out, dtype = d.source("size"), d.destination("d"), _dtype(d)
     alignment = d.constant("align") if "align" in d.operands else _ALIGNMENT
 
     def step(frame: Frame) -> None:
@@ -58,7 +62,7 @@ def _alloca(d: Decode) -> Step:
                 expected=f"at most the {most - int(start[over[0]])} bytes that are left of the thread's stack",
             )  # fmt: skip
         top[lanes] = start + wanted.astype(np.int64)
-        given = np.zeros(frame.lanes, np.uint64)
+        given = np.zeros(frame.lanes, dtype)
         given[lanes] = start
         frame.write(out, given)
 
@@ -67,8 +71,8 @@ def _alloca(d: Decode) -> Step:
 
 @HANDLERS.add("stack.save")
 def _save(d: Decode) -> Step:
-    out = d.destination("d")
-    return lambda frame: frame.write(out, STACK.of(frame.cta).top[frame.columns].astype(np.uint64))
+    out, dtype = d.destination("d"), _dtype(d)
+    return lambda frame: frame.write(out, STACK.of(frame.cta).top[frame.columns].astype(dtype))
 
 
 @HANDLERS.add("stack.restore")

@@ -149,11 +149,11 @@ _PACKED = (
         for suffix, since in (("", ("sm_89", (8, 1))), (".sm_90", ("sm_90", (7, 8))))  # sm_89 came to PTX later
     ),
     Form(
-        "cvt.pack", "cvt.pack.sat.dtype.atype", ">d:b32~, a:atype, b:atype", {"dtype": "u16 s16", "atype": "s32"},
+        "cvt.pack", "cvt.pack.sat.dtype.atype", ">d:u32, a:atype, b:atype", {"dtype": "u16 s16", "atype": "s32"},
         "sm_72", (6, 5), section="9.7.9.22",
     ),
     Form(
-        "cvt.pack.merge", "cvt.pack.sat.dtype.atype.b32", ">d:b32~, a:atype, b:atype, c:b32",
+        "cvt.pack.merge", "cvt.pack.sat.dtype.atype.b32", ">d:u32, a:atype, b:atype, c:b32",
         {"dtype": "u2 s2 u4 s4 u8 s8", "atype": "s32"}, "sm_72", (6, 5), needs={
             name: ("sm_75", (6, 5)) for name in ("u2", "s2", "u4", "s4")
         }, section="9.7.9.22",

@@ -237,11 +237,12 @@ _MBARRIER = "tcgen05.commit.cta_group.mbarrier::arrive::one{.space}"
 _COMPLETION = (
     Form(
         "tcgen05.commit", f"{_MBARRIER}.b64", "[mbar]", {**GROUPS, "space": "shared::cluster"}, **_HERE,
-        section="9.7.16.12.1", effects=_commit("any"),
+        section="9.7.16.12.1", effects=_commit("any"), narrow=True,
     ),
     Form(
         "tcgen05.commit_multicast", f"{_MBARRIER}.multicast::cluster.b64", "[mbar], mask:u16!",
         {**GROUPS, "space": "shared::cluster"}, **_HERE, section="9.7.16.12.1", effects=_commit("mask:mask"),
+        narrow=True,
     ),
     Form(
         "tcgen05.fence", "tcgen05.fence", "", {"fence": "fence::before_thread_sync fence::after_thread_sync"},
