@@ -106,7 +106,7 @@ class _Normal:
         if isinstance(operand, nodes.Address):
             base = operand.base
             shown = base.value if isinstance(base, nodes.Integer) else self._name(base.name, scope)
-            return ("[]", shown, operand.offset)
+            return ("[]", shown, operand.offset, operand.unified)
         if isinstance(operand, nodes.TensorAddress):
             inside = [self._operand(each, scope) for each in operand.coordinates]
             sampler = operand.sampler and self._name(operand.sampler.name, scope)
