@@ -134,11 +134,13 @@ def test_a_session_of_an_editor_is_answered() -> None:
 @pytest.mark.full
 @pytest.mark.skipif(toolchain.ptxas() is None, reason="needs ptxas")
 def test_what_only_ptxas_knows_follows_when_typing_rests() -> None:
-    text = TEXT.replace("π", "pi").replace("out)\n", "out)\n.noreturn\n")
+    inlined = ".loc 1 3 0, function_name $name, inlined_at 1 9 0"
+    text = TEXT.replace("π", "pi").replace("LOOP:", f"{inlined}\nLOOP:")
+    text += '.file 1 "a.cu"\n.section .debug_str\n{\n$name:\n.b8 102, 0\n}\n'
 
     async def steps(editor: Editor) -> None:
         editor.open(text)
         (problem,) = await editor.problems(lambda found: bool(found))
-        assert problem.source == "ptxas" and ".noreturn" in problem.message
+        assert problem.source == "ptxas" and "inlined_at" in problem.message
 
     session(steps)

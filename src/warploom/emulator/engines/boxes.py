@@ -10,7 +10,7 @@ documented; it was measured on an H200 (docs/measured-facts.md).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
@@ -52,6 +52,7 @@ class Box:
     bound: BoundMap
     coordinates: tuple[int, ...]
     map_place: tuple[Region, int] | None = None
+    _read: list[tuple[tuple[slice, ...], np.ndarray] | None] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def spec(self) -> TensorMapSpec:
@@ -96,6 +97,13 @@ class Box:
         """
         if self.in_bytes is not self:
             return self.in_bytes.window(memory, by, writes)
+        if writes:
+            return self._window(memory, by, writes)
+        if not self._read:  # asked for when the copy is issued, when it is judged, and when it reads
+            self._read.append(self._window(memory, by, writes))
+        return self._read[0]
+
+    def _window(self, memory: GlobalMemory, by: Issuer, writes: bool) -> tuple[tuple[slice, ...], np.ndarray] | None:
         valid = self.valid(writes)
         if valid is None:
             return None

@@ -141,8 +141,7 @@ class MatrixRegisters(Observer):
             mine.touched |= rows
             if move is None:
                 mine.dirty.update(marks)
-                if written:
-                    mine.computed.update(dict.fromkeys(written, code))
+                mine.computed.update(dict.fromkeys(written, code))
             else:
                 mine.moved.update(marks)
                 if (computed := mine.computed.get(move.source)) is not None:  # type: ignore[arg-type]
