@@ -46,5 +46,9 @@ WITHOUT: dict[str, str] = {
     },
 }
 """Rows that the emulator runs and that have no case, and why."""
-PENDING: dict[str, str] = {}
+PENDING: dict[str, str] = {
+    "wmma/wmma.mma.sync.aligned.row.col.m8n8k32": "added after the recording",
+    "wmma/wmma.mma.xor.popc": "added after the recording",
+    "wmma/wmma.mma.and.popc": "added after the recording",
+}
 """Beginnings of the names of cases that run here and are still to be recorded, and why."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tests.isa import examples
+from warploom.emulator.ops.mma import BITS
 from warploom.isa.instructions import table
 from warploom.isa.instructions.mma import shape_of
 from warploom.isa.instructions.schema import Form, Match
@@ -20,8 +21,6 @@ from .elements import classes, elements
 from .mma import accumulator_bound
 from .pieces import Body
 from .values import Source
-
-_BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "f32": 4, "s32": 4, "s8": 1, "u8": 1, "f64": 8}
 
 
 def cases() -> Iterator[Case]:
@@ -36,7 +35,7 @@ def cases() -> Iterator[Case]:
 def _types(form: Form) -> tuple[str, str, str]:
     """Of the factors, of C and of D."""
     name = form.key.removeprefix("wmma.mma.")
-    if name in ("s8", "u8"):
+    if name in ("s8", "u8", "s4", "u4", "b1"):
         return name, "s32", "s32"
     if name.startswith("f64"):
         return "f64", "f64", "f64"
@@ -50,8 +49,9 @@ def _case(form: Form, opcode: str, match: Match, turn: int) -> Case:
     factor, c, d = _types(form)
     m, n, k = shape_of(match.modifiers)
     shape = f"m{m}n{n}k{k}"
-    sizes = {"a": m * k * _BYTES[factor], "b": k * n * _BYTES[factor], "c": m * n * _BYTES[c], "d": m * n * _BYTES[d]}
     kinds = {"a": factor, "b": factor, "c": c, "d": d}
+    counts = {"a": m * k, "b": k * n, "c": m * n, "d": m * n}
+    sizes = {name: counts[name] * BITS[kinds[name]] // 8 for name in "abcd"}
     layouts = {
         "a": match.modifiers["alayout"], "b": match.modifiers["blayout"],
         "c": ("row", "col")[turn % 2], "d": ("col", "row")[turn // 2 % 2],
@@ -60,11 +60,11 @@ def _case(form: Form, opcode: str, match: Match, turn: int) -> Case:
         "a": (k, m), "b": (n, k), "c": (n, m), "d": (n, m),
     }  # fmt: skip
     space = ("global", "", "shared")[turn % 3]
-    counts = {spec.name: match.length_of(spec) or 1 for spec in form.operands}
+    lengths = {spec.name: match.length_of(spec) or 1 for spec in form.operands}
     registers = {}
     for at, name in enumerate("abcd"):
         kind = {"f32": "f", "f64": "fd", "s32": "r"}.get(kinds[name], "r") if name in "cd" or factor == "f64" else "r"
-        registers[name] = "{" + ", ".join(f"%{kind}{10 + 10 * at + r}" for r in range(counts[name])) + "}"
+        registers[name] = "{" + ", ".join(f"%{kind}{10 + 10 * at + r}" for r in range(lengths[name])) + "}"
     body = Body(32).do("mov.u32 %r1, %ctaid.x;")
     places = {}
     for at, name in enumerate("abcd"):
@@ -88,18 +88,17 @@ def _case(form: Form, opcode: str, match: Match, turn: int) -> Case:
     if space == "shared":
         body.do("bar.sync 0;").dump("%rd4", sizes["d"], start=6144)
     tiles = classes(factor)
-    word = {8: np.uint64}.get(_BYTES[d], np.uint32)
+    word = {8: np.uint64}.get(BITS[d] // 8, np.uint32)
 
     def arguments() -> tuple[Argument, ...]:
         made = []
         for name in "abc":
             source = Source(f"wmma/{factor}/{name}/{shape}")
-            count = sizes[name] // _BYTES[kinds[name]]
-            tile = [elements(source, kinds[name], count, each).view(np.uint32) for each in tiles]
+            tile = [elements(source, kinds[name], counts[name], each).view(np.uint32) for each in tiles]
             made.append(Array(np.stack(tile)))
         return (*made, output((len(tiles), sizes["d"] // np.dtype(word).itemsize), word))
 
-    loads = {"s8": "int8", "u8": "int8"}.get(factor, factor)
+    loads = {"s8": "int8", "u8": "int8", "s4": "int4", "u4": "int4"}.get(factor, factor)
     return Case(
         f"wmma/{opcode}", (form.key, f"wmma.load.{loads}", f"wmma.load.c.{c}", f"wmma.store.{d}"), body.text(),
         arguments, ("array",) * 4, grid=len(tiles), labels=tiles, exact_bound=accumulator_bound(d, factor, k),
