@@ -40,11 +40,12 @@ TAKEN = {
     "conversions": (
         "cvt.rna.tf32.f32 %r0, %r1", "cvt.rna.tf32.f32 %r0, 0f3f800000", "cvt.rn.tf32.f32 %r0, 1.0",
         "cvt.rn.f16.f32 %h0, %rd1", "cvt.rn.f16x2.f32 %r0, %rd1, %f1",
+        "cvt.rn.relu.satfinite.f16x2.f32 %rd0, %f0, %f1",
     ),
     "cluster": (
         "getctarank.s32 %r0, %r1", "getctarank.shared::cluster.u32 %r0, smem+4", "getctarank.u64 %r0, 5",
         "getctarank.u64 %r0, %rd1+4", "mapa.shared::cluster.s64 %rd0, %rd1, %r2", "mapa.u64 %rd0, 4, %r2",
-        "mapa.shared::cluster.u32 %r0, smem, 2",
+        "mapa.shared::cluster.u32 %r0, smem, 2", "mapa.u64 %rd0, %s32_0+4, %r2", "getctarank.u32 %r0, %rd1+-4",
     ),
     "wgmma": (
         f"{_MMA} %p0, -1, 1, 0, 1", f"{_MMA} 1, 1, 1, 0, 0", "wgmma.wait_group.sync.aligned 100",
@@ -119,6 +120,7 @@ REFUSED = {
     "cluster": (
         "getctarank.shared::cluster.u32 %r0, %rd1", "getctarank.u64 %r0, buffer", "mapa.u64 %rd0, buffer, %r2",
         "mapa.shared::cluster.u32 %r0, %f1, %r2", "mapa.shared::cluster.u32 %r0, %r1, smem",
+        "mapa.u64 %rd0, %r1, %r2", "getctarank.u32 %r0, %f0+4", "mapa.u32 %r0, %tid.x+4, %r2",
     ),
     "wgmma": (
         f"{_MMA} %p0, 0, 1, 0, 0", f"{_MMA} %p0, 1, 4294967295, 0, 0", f"{_MMA} %p0, 1, 1, 2, 0",

@@ -7,8 +7,8 @@ import pytest
 
 from warploom import emulate
 
-TEXT = """.version 8.0
-.target sm_80
+TEXT = """.version 8.1
+.target sm_90
 .address_size 64
 {variables}
 .visible .entry k(.param .u64 p)
@@ -48,6 +48,12 @@ def test_a_register_and_a_constant_are_added_before_the_instruction() -> None:
     assert ran(body) == [42, 0, 36, 0, 0, 0, 0, 0]
 
 
+def test_a_sum_that_mapa_takes_is_extended_from_the_width_of_its_register() -> None:
+    body = """mov.u32 %r1, 64; mapa.shared::cluster.u64 %rd2, %r1 + 4, 0; st.global.u64 [%rd1], %rd2;
+    mov.u64 %rd3, 0x100000010; mapa.shared::cluster.u32 %r2, %rd3 + -8, 0; st.global.u32 [%rd1+8], %r2;"""
+    assert ran(body)[:3] == [68, 0, 8]
+
+
 @pytest.mark.parametrize("value, word", [("g", 1), ("g + 8", 3), ("generic(g) + 4", 2)])
 def test_a_constant_holds_the_address_of_a_variable(value: str, word: int) -> None:
     body = "ld.const.u64 %rd2, [c]; ld.global.u32 %r1, [%rd2]; st.global.u32 [%rd1], %r1;"
@@ -79,6 +85,13 @@ def test_a_float_fills_the_low_bits_of_a_wider_register() -> None:
     body = "mov.u32 %r1, 0x3F000000; st.global.u32 [%rd1], %r1; ld.global.f32 %rd2, [%rd1];"
     # LDG, and zero in the upper half: the SASS of ptxas 13.0
     assert ran(body + "st.global.u64 [%rd1+8], %rd2;")[2:4] == [0x3F000000, 0]
+
+
+def test_a_packed_pair_fills_the_low_bits_of_a_wider_register() -> None:
+    body = "mov.u64 %rd2, -1; cvt.rn.relu.satfinite.f16x2.f32 %rd2, 0f3F800000, 0fC0000000; st.global.u64 [%rd1], %rd2;"
+    assert ran(body)[:2] == [0x3C000000, 0]
+    body = "mov.u64 %rd2, -1; cvt.pack.sat.s16.s32 %rd2, 5, -7; st.global.u64 [%rd1], %rd2;"
+    assert ran(body)[:2] == [0x5FFF9, 0]
 
 
 def test_a_vector_register_and_a_scalar_of_one_name_live_in_different_blocks() -> None:

@@ -318,15 +318,18 @@ class _Binder:
         elif isinstance(operand, Symbol) and self.declarations is not None and operand.name in self.declarations:
             if access != "read" or register_only:  # `%r1 + 4`, which ptxas adds up before the instruction
                 self._fail(f"{self._place(spec)} is a sum", f"a .{type_name} register", operand)
+            declared = self.declarations[operand.name]
+            if spec.variables and self.base in widths.SUMS_OF_ANY_WIDTH and widths.fits(declared, f"u{declared[1:]}"):
+                return
             self._register(spec, Register(operand.name), type_name, access, register_only)
         elif isinstance(operand, Symbol):
             self._name(spec, operand, access, register_only)
         else:
             self._fail(f"{self._place(spec)} is not a register", f"a .{type_name} register", operand)
 
-    def _name(self, spec: OperandSpec, operand: Operand, access: str, register_only: bool) -> None:
-        if access != "read" or register_only or not spec.variables:
-            what = f"{self._place(spec)} is the address of a variable"
+    def _name(self, spec: OperandSpec, operand: Symbol, access: str, register_only: bool) -> None:
+        if access != "read" or register_only or not spec.variables or operand.name in SPECIAL_REGISTERS:
+            what = f"{self._place(spec)} is the address of a variable, or a sum"
             self._fail(what, "a register", operand, "take the address with mov first")
 
     def _register(self, spec: OperandSpec, operand: Register, type_name: str, access: str, register_only: bool) -> None:

@@ -29,6 +29,7 @@ from .nodes import (
     Vector,
     walk,
 )
+from .widths import SUMS_OF_ANY_WIDTH
 
 VECTORS = (".v2", ".v4")
 COMPONENTS = ("x", "y", "z", "w")
@@ -134,12 +135,23 @@ class _Pass:
         return operand
 
     def _sum(self, operand: Operand, instruction: Instruction) -> Generator[Statement, None, Operand]:
-        """A register plus a constant, computed before the instruction."""
+        """A register plus a constant, computed in the register's width before the instruction."""
         if not isinstance(operand, Symbol) or operand.name not in self.types:
             return operand
-        bits = dtypes.ALL[self.types[operand.name]].register_bits
-        result = f"%lowered{len(self.temporaries)}"
-        self.temporaries.append(RegisterDeclaration(f"b{bits}", (result,)))
-        operands = (Register(result), Register(operand.name), Integer(operand.offset))
+        declared = dtypes.ALL[self.types[operand.name]]
+        bits = declared.register_bits
+        result = self._temporary(bits)
+        operands = (result, Register(operand.name), Integer(operand.offset))
         yield replace(instruction, opcode=f"add.s{bits}", operands=operands)
-        return Register(result)
+        base, *words = instruction.modifiers
+        needed = next((dtypes.ALL[word].bits for word in words if word in dtypes.ALL), bits)
+        if base not in SUMS_OF_ANY_WIDTH or needed == bits:
+            return result
+        sign, extended = "s" if declared.is_signed else "u", self._temporary(needed)
+        yield replace(instruction, opcode=f"cvt.{sign}{needed}.{sign}{bits}", operands=(extended, result))
+        return extended
+
+    def _temporary(self, bits: int) -> Register:
+        name = f"%lowered{len(self.temporaries)}"
+        self.temporaries.append(RegisterDeclaration(f"b{bits}", (name,)))
+        return Register(name)

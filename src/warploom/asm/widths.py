@@ -14,6 +14,8 @@ from ..isa.dtypes import Kind
 from ..isa.instructions.schema import Match, OperandSpec
 from .nodes import Float, Integer
 
+SUMS_OF_ANY_WIDTH = {"mapa", "getctarank"}
+"""Instructions that extend the sum of a register and a constant from the width of the register: ptxas 13.0."""
 _PLAIN_FLOATS = {"f16", "f32", "f64"}
 _WIDENING = {*_PLAIN_FLOATS, "f16x2"}
 RELAXED = {"ld", "ldu", "st", "cvt", "suld", "sust", "sured"}
@@ -30,9 +32,9 @@ def may_widen(base: str, modifiers: Iterable[str]) -> bool:
 
 
 def is_relaxed(widens: bool, needed: str) -> bool:
-    """True if a register of this type may be wider, in an instruction that takes wider ones; packed types may not."""
+    """True if a register of this type may be wider, in an instruction that takes wider ones."""
     wanted = dtypes.ALL.get(needed)
-    return widens and wanted is not None and (not wanted.is_float or needed in _PLAIN_FLOATS)
+    return widens and wanted is not None and (not wanted.is_float or needed in _WIDENING)
 
 
 def fits(declared: str, needed: str, relaxed: bool = False) -> bool:

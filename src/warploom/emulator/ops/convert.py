@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...asm.nodes import Sink
+from ...errors import UnsupportedInstructionError
 from ...isa import dtypes
 from ...isa.dtypes import DType
 from ...isa.instructions import convert as rows
@@ -46,8 +47,10 @@ def destination(d: Decode, kind: DType) -> int:
     """The slot of the destination as an integer of the register's own width, so that a write extends the value."""
     if isinstance(d.operands["d"], Sink):
         return d.destination("d", dtypes.ALL[f"b{max(kind.bits, 16)}"])
-    letter = "s" if kind.is_signed else "u"
-    return d.destination("d", dtypes.ALL[f"{letter}{max(d.register_bits('d'), kind.bits)}"])
+    bits = max(d.register_bits("d"), kind.bits)
+    if bits > 64:
+        d.error(UnsupportedInstructionError, "the emulator writes results of cvt to registers of at most 64 bits")
+    return d.destination("d", dtypes.ALL[f"{'s' if kind.is_signed else 'u'}{bits}"])
 
 
 def words(d: Decode) -> tuple[DType, DType]:

@@ -153,7 +153,7 @@ def stochastic_pair(d: Decode) -> Step:
     """The upper half of `rbits` rounds `a`, the lower `b`; of each the low 13 bits for f16."""
     name = d.type("d").name.removesuffix("x2")
     bits, relu, finite = _RANDOM_BITS[name], _relu(d), bool(d.modifiers.get("satfinite"))
-    values, random, out = _pairs(d), d.source("rbits", dtypes.b32), d.destination("d", dtypes.b32)
+    values, random, out = _pairs(d), d.source("rbits", dtypes.b32), destination(d, dtypes.u32)
     field = np.uint32((1 << bits) - 1)
 
     def step(frame: Frame) -> None:

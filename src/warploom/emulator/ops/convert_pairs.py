@@ -9,7 +9,7 @@ from ..machine.frame import Frame
 from ..numerics.rounding import FORMATS, f16_bits, f32_to_bf16, half_bits, half_values, round_to
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
-from .convert import bits_of, reader, relu_of
+from .convert import bits_of, destination, reader, relu_of
 from .integer import spread
 
 HANDLERS = Handlers()
@@ -20,7 +20,7 @@ def pair(d: Decode) -> Step:
     """`a` goes to the upper half, `b` to the lower."""
     name = d.type("d").name.removesuffix("x2")
     mode, relu, finite = d.modifier("rnd"), bool(d.modifiers.get("relu")), bool(d.modifiers.get("satfinite"))
-    a, b, out = d.source("a"), d.source("b"), d.destination("d", dtypes.b32)
+    a, b, out = d.source("a"), d.source("b"), destination(d, dtypes.u32)
     target = FORMATS[name]
     nearest = {"f16": f16_bits, "bf16": f32_to_bf16}[name]
 
@@ -122,7 +122,7 @@ def pack(d: Decode) -> Step:
     size, signed = int(word[1:]), word[0] == "s"
     low, high = (-(1 << size - 1), (1 << size - 1) - 1) if signed else (0, (1 << size) - 1)
     field = np.uint32((1 << size) - 1)
-    a, b, out = d.source("a"), d.source("b"), d.destination("d")
+    a, b, out = d.source("a"), d.source("b"), destination(d, dtypes.u32)
     c = d.source("c") if d.has("c") else None
 
     def clamped(x: np.ndarray) -> np.ndarray:
