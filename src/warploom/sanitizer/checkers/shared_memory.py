@@ -279,11 +279,11 @@ class SharedMemory(Observer):
         self, state: ClusterState, shadow: Shadow, granules: Granules, flight: InFlight, view: View
     ) -> None:
         """Judge an operation that will write."""
-        if isinstance(granules, np.ndarray) and not granules.size:
+        span = granules if isinstance(granules, slice) else None
+        if not (granules.size if isinstance(granules, np.ndarray) else granules.stop - granules.start):
             return
         number = state.of_flight(flight, True, writing_proxy(flight))
         now = state.accesses[number]
-        span = granules if isinstance(granules, slice) else None
         box = shadow.boxes.held.get(span.start) if span is not None else None
         if box is None or slice(box.start, box.stop) != span or self._box_suspect(state, box, now, view):
             shadow.settle(granules)

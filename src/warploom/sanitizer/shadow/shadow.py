@@ -96,8 +96,8 @@ class Shadow:
                 self.note_reader(read[(read >= box.start) & (read < box.stop)], number, self.boxes.joined)
 
     def settle_tags(self, box: WholeBox) -> None:
-        """Enter the tags of a whole box into the array."""
-        self.tags[box.start // self.per_chunk : box.stop // self.per_chunk] = 0
+        """Enter the tags of a whole box into the array, and drop what cp.async noted there before."""
+        self.untag(slice(box.start, box.stop))
         if box.target is not None:
             places = box.target.places()
             self.tags[places] = box.tag + np.arange(places.size, dtype=np.int32).reshape(places.shape)
