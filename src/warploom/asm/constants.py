@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Callable
 
@@ -62,21 +61,27 @@ def _divide(a: int, b: int) -> int:
     return quotient if (a < 0) == (b < 0) else -quotient
 
 
-COMPARISON = 4
-"""The binding strength of `<` and `>`."""
+COMPARISON = 7
+"""The binding strength of comparisons by size."""
 BINARY: dict[str, tuple[int, Callable[[int, int], int]]] = {
-    "|": (1, lambda a, b: a | b),
-    "^": (2, lambda a, b: a ^ b),
-    "&": (3, lambda a, b: a & b),
+    "||": (1, lambda a, b: int(bool(a or b))),
+    "&&": (2, lambda a, b: int(bool(a and b))),
+    "|": (3, lambda a, b: a | b),
+    "^": (4, lambda a, b: a ^ b),
+    "&": (5, lambda a, b: a & b),
+    "==": (6, lambda a, b: int(a == b)),
+    "!=": (6, lambda a, b: int(a != b)),
     "<": (COMPARISON, lambda a, b: int(a < b)),
     ">": (COMPARISON, lambda a, b: int(a > b)),
-    "<<": (5, lambda a, b: (a << (b & 63)) & (_LIMIT - 1)),
-    ">>": (5, lambda a, b: a >> (b & 63)),
-    "+": (6, lambda a, b: a + b),
-    "-": (6, lambda a, b: a - b),
-    "*": (7, lambda a, b: a * b),
-    "/": (7, _divide),
-    "%": (7, lambda a, b: a - b * _divide(a, b)),
+    "<=": (COMPARISON, lambda a, b: int(a <= b)),
+    ">=": (COMPARISON, lambda a, b: int(a >= b)),
+    "<<": (8, lambda a, b: (a << (b & 63)) & (_LIMIT - 1)),
+    ">>": (8, lambda a, b: a >> (b & 63)),
+    "+": (9, lambda a, b: a + b),
+    "-": (9, lambda a, b: a - b),
+    "*": (10, lambda a, b: a * b),
+    "/": (10, _divide),
+    "%": (10, lambda a, b: a - b * _divide(a, b)),
 }
 """Binary operators of constant expressions: binding strength, and function."""
 
@@ -89,8 +94,12 @@ FLOATING: dict[str, Callable[[float, float], float]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
     "*": lambda a, b: a * b,
-    "/": lambda a, b: a / b if b else math.copysign(math.inf, a) * math.copysign(1, b) if a else math.nan,
+    "/": lambda a, b: a / b,
+    "==": lambda a, b: int(a == b),
+    "!=": lambda a, b: int(a != b),
     "<": lambda a, b: int(a < b),
     ">": lambda a, b: int(a > b),
+    "<=": lambda a, b: int(a <= b),
+    ">=": lambda a, b: int(a >= b),
 }
 """Binary operators of constant expressions of decimals; comparisons give integers."""

@@ -128,14 +128,14 @@ class Cursor:
             at = self.at
             self.at += 1
             right = self._binary(binding, what)
-            if isinstance(value, float) and isinstance(right, float) and operator in FLOATING:
-                value = FLOATING[operator](value, right)
-            elif isinstance(value, float) or isinstance(right, float):
-                self.fail(f"`{operator}` does not take these constants", "two integers or two decimals", index=at)
-            elif right == 0 and operator in "/%":
+            if right == 0 and operator in "/%":
                 self.fail("a constant expression divides by zero", index=at)
-            else:
+            if isinstance(value, int) and isinstance(right, int):
                 value = compute(value, right)
+            elif isinstance(value, float) and isinstance(right, float) and operator in FLOATING:
+                value = FLOATING[operator](value, right)
+            else:
+                self.fail(f"`{operator}` does not take these constants", "two integers or two decimals", index=at)
         return value
 
     def _unary(self, what: str) -> int | float:

@@ -64,12 +64,12 @@ def _wrong_reference(place: Address, wanted: str, scope: Scope) -> Iterator[Comp
         yield f"`{place.base.name}` is a .{meaning.type or meaning.kind}, where a .{wanted} is needed", expected
 
 
-def wrong_variable(variable: Variable, independent: bool) -> Iterator[Complaint]:
+def wrong_variable(variable: Variable, place: str, independent: bool) -> Iterator[Complaint]:
     """Complaints about a variable of an opaque type: its mode, place, and the fields of its initial value."""
     name = f"the .{variable.type} {variable.name}"
     if variable.type == "samplerref" and not independent:
         yield f"{name} is a separate sampler", ".target …, texmode_independent"
-    if variable.space not in ("global", "param"):
+    if variable.space != "global" and (place != "entry" or variable.space != "param"):
         yield f"{name} is in .{variable.space} memory", ".global"
     if any(re.fullmatch(r"\.v\d", word) for word in variable.attributes):
         yield f"{name} is a vector", "a scalar or an array"

@@ -75,7 +75,7 @@ def wrong_variable(variable: Variable, place: str, module: Scope, independent: b
     if 0 in first or -1 in inner or (-1 in first and not sized):
         yield f"{name} has no size", "a number of elements of at least 1, or .extern"
     if variable.type in textures.OPAQUE:
-        yield from textures.wrong_variable(variable, independent)
+        yield from textures.wrong_variable(variable, place, independent)
     elif variable.initializer:
         yield from _wrong_value(variable, name, module)
 

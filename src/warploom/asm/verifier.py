@@ -133,7 +133,8 @@ class _Verifier:
     def _function(self, function: Function) -> None:
         self.found += [*limits(self.module, function, self.target), *wrong_directives(self.module, function)]
         for variable in (*function.results, *function.parameters):
-            self._complain(wrong_variable(variable, function.kind, self.scope), variable.location)
+            complaints = wrong_variable(variable, function.kind, self.scope, self.independent)
+            self._complain(complaints, variable.location)
         if function.body is None:
             return
         self.calls = Calls(self.functions, function)
