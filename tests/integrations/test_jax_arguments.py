@@ -136,3 +136,10 @@ CALLS = {
 def test_public_calls_of_jax_arrays_give_jax_arrays(name):
     made = CALLS[name]()
     assert all(isinstance(each, jax.Array) for each in (made if isinstance(made, tuple) else (made,)))
+
+
+def test_a_given_output_is_what_a_call_of_jax_arrays_returns():
+    out, rows = np.zeros((1, 1, 64), jnp.bfloat16), np.zeros((4, 64), jnp.bfloat16)
+    cache = [_ones(1, 1, 64, 64)] * 2
+    assert warploom.attention_decode(_ones(1, 1, 64), *cache, lengths=_starts(64), out=out) is out and (out == 1).all()
+    assert warploom.rms_norm(_ones(4, 64), _ones(64), out=rows) is rows

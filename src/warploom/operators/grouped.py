@@ -112,7 +112,7 @@ def grouped_matmul(
     if group.k == 0 and 0 not in group.shape and (out is not None or bias is not None):
         raise ArgumentError("a grouped product with K = 0 supports no epilogue", expected="no out= and no bias=")
     if 0 in (*group.shape, group.k, group.groups):
-        return given_back(result, [group.views["a"]])
+        return given_back(result, [group.views["a"]]) if out is None else out
     pinned = "" if config is None else _arch(config)
     gpu = emulated(pinned) if group.views["a"].device == "cpu" else gpu_of(group.views["a"].index)
     check_gpu(gpu, "grouped_matmul", HOPPER, BLACKWELL)
@@ -126,7 +126,7 @@ def grouped_matmul(
         check_groups(group, config, target)
     if launched is not None and out is not None:
         CACHE.remember(static, tensors, {"out": result}, [launched])
-    return given_back(result, [group.views["a"]])
+    return given_back(result, [group.views["a"]]) if out is None else out
 
 
 def _arch(config: Any) -> str:

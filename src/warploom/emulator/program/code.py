@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+from ...asm import textures
 from ...asm.binding import Bound
 from ...asm.forms import FormBinder
 from ...asm.nodes import (
@@ -161,7 +162,7 @@ class Code(Image):
                 where=instruction.location,
                 got=operation.text,
                 hint="textures and surfaces are verified but not emulated: read and write global memory by ld and st"
-                if any(spec.space in ("texture", "surface") for spec in bound.match.form.operands)
+                if any(spec.space in textures.SPACES for spec in bound.match.form.operands)
                 else 'CONTRIBUTING.md, "how to add an instruction"',
             )
         operation.polls = handler.polls

@@ -26,11 +26,10 @@ from ...lang.values import Register
 from .pushed_rows import Arrivals, Chunks, RowSlice
 from .ranked_scales import Scales
 
-__all__ = ["SLOT_BYTES", "Order", "Slots", "load_segments", "send_segments"]
+__all__ = ["Order", "Slots", "load_segments", "send_segments"]
 
 SEGMENT, SLOTS = 4096, 4
 """Bytes of a row in one bulk copy, at most, and number of slots for them in shared memory."""
-SLOT_BYTES = SEGMENT * SLOTS
 
 
 class Slots:

@@ -205,7 +205,11 @@ def compute(
     if launched is not None and static is not None:
         outs_by_name = {"out": result, "lse": logarithms}
         CACHE.remember(static, tensors, outs_by_name, [launched], grows=family.grows, length=family.length)
-    return _given(given_back(result, [model]), given_back(logarithms, [model]), return_lse)
+    if out is None:
+        result = given_back(result, [model])
+    if lse is None:
+        logarithms = given_back(logarithms, [model])
+    return _given(result, logarithms, return_lse)
 
 
 def hashed(window: Any) -> Any:
