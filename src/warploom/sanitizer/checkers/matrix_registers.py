@@ -276,31 +276,12 @@ class MatrixRegisters(Observer):
         for number, mine in enumerate(self._of_frame(frame)):
             for owned, flights in mine.owned.items():
                 for earlier in flights if not owned.isdisjoint(rows) else ():
-                    if self._clashes.get((earlier.operation.issuer.operation.pc, pc)) == "":
-                        continue
-                    if clash := self._clash(earlier.operation, owned, operation, rows):
+                    codes = earlier.operation.issuer.operation.pc, pc
+                    if codes not in self._clashes:
+                        self._clashes[codes] = _clash(earlier.operation, owned, operation, rows)
+                    if clash := self._clashes[codes]:
                         warp = frame.first_warp + number
                         self._touched_early(frame, flight.code, warp, earlier, warns=clash == WARNING)
-
-    def _clash(self, earlier: AsyncOperation, owned: RowSet, later: AsyncOperation, rows: RowSet) -> str:
-        """The severity if two operations with registers in common need a wait between them; "" if they do not.
-
-        A warning if all that they share are results, each at one place in both: compilers give some registers of an
-        accumulator other names between two products.
-        """
-        codes = (earlier.issuer.operation.pc, later.issuer.operation.pc)
-        known = self._clashes.get(codes)
-        if known is None:
-            before, after = _rows(earlier.targets), _rows(later.targets)
-            reads_result = not before.isdisjoint(rows - after)
-            overwrites_a = not after.isdisjoint(owned - before)
-            shares_result = not before.isdisjoint(after) and earlier.pipeline[0] != later.pipeline[0]
-            if reads_result or overwrites_a or shares_result and not _renamed(earlier, later):
-                known = ERROR
-            else:
-                known = WARNING if shares_result else ""
-            self._clashes[codes] = known
-        return known
 
     def _check_fenced(
         self, frame: Frame, warp: int, mine: WarpRegisters, rows: RowSet, owner: object, shape: object
@@ -375,6 +356,21 @@ class MatrixRegisters(Observer):
                 self._never_waited(warp, flights[-1], mine.readers.get(flights[-1]))
         if warp.cta.exited:
             self._ctas.pop(warp.cta, None)
+
+
+def _clash(earlier: AsyncOperation, owned: RowSet, later: AsyncOperation, rows: RowSet) -> str:
+    """The severity if two operations with registers in common need a wait between them; "" if they do not.
+
+    A warning if all that they share are results, each at one place in both: compilers give some registers of an
+    accumulator other names between two products.
+    """
+    before, after = _rows(earlier.targets), _rows(later.targets)
+    reads_result = not before.isdisjoint(rows - after)
+    overwrites_a = not after.isdisjoint(owned - before)
+    shares_result = not before.isdisjoint(after) and earlier.pipeline[0] != later.pipeline[0]
+    if reads_result or overwrites_a or shares_result and not _renamed(earlier, later):
+        return ERROR
+    return WARNING if shares_result else ""
 
 
 def _renamed(earlier: AsyncOperation, later: AsyncOperation) -> bool:
