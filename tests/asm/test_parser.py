@@ -235,6 +235,11 @@ def test_a_kernel_has_parameters_directives_and_body():
     assert kernel_.directive("reqntid") is None
 
 
+def test_sizes_of_a_kernel_may_be_spelled_as_any_integer():
+    (kernel_,) = items(".entry k() .maxntid WARP_SZ, 010, 1U { ret; }")
+    assert kernel_.directive("maxntid") == (32, 8, 1)
+
+
 def test_a_prototype_has_results_and_no_body():
     (found,) = items(".extern .func (.param .b32 result) vprintf (.param .b64 a, .param .b64 b) .noreturn ;")
     assert isinstance(found, Function)

@@ -271,6 +271,20 @@ def test_constants_and_initialised_globals_are_read():
     assert out.tolist() == [4, 7]
 
 
+@pytest.mark.parametrize(
+    ("type_name", "value", "bits"),
+    [
+        ("u32", "010", 8), ("u32", "8U", 8), ("u32", "WARP_SZ", 32), ("u32", "1.0 < 2.0", 1), ("b32", "-1", 2**32 - 1),
+        ("b32", "1.5", 0x3FC00000), ("b32", "0d3ff8000000000000", 0x3FC00000), ("f32", "1.0 + 0.5", 0x3FC00000),
+        ("f32", "0f3fc00000", 0x3FC00000),
+    ],
+)  # fmt: skip
+def test_an_initial_value_has_the_bits_that_ptxas_stores(type_name: str, value: str, bits: int):
+    out = np.zeros(1, np.uint32)
+    emulate("ld.global.u32 %r1, [one]; st.global.u32 [%rd0], %r1;", out, before=f".global .{type_name} one = {value};")
+    assert out[0] == bits
+
+
 def test_kernel_parameters_are_read_by_type():
     out = np.zeros(2, np.uint32)
     body = "ld.param.u32 %r1, [p0]; ld.param::entry.u32 %r2, [p0+4]; st.global.v2.u32 [%rd0], {%r1, %r2};"

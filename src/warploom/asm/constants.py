@@ -61,8 +61,6 @@ def _divide(a: int, b: int) -> int:
     return quotient if (a < 0) == (b < 0) else -quotient
 
 
-COMPARISON = 7
-"""The binding strength of comparisons by size."""
 BINARY: dict[str, tuple[int, Callable[[int, int], int]]] = {
     "||": (1, lambda a, b: int(bool(a or b))),
     "&&": (2, lambda a, b: int(bool(a and b))),
@@ -71,10 +69,10 @@ BINARY: dict[str, tuple[int, Callable[[int, int], int]]] = {
     "&": (5, lambda a, b: a & b),
     "==": (6, lambda a, b: int(a == b)),
     "!=": (6, lambda a, b: int(a != b)),
-    "<": (COMPARISON, lambda a, b: int(a < b)),
-    ">": (COMPARISON, lambda a, b: int(a > b)),
-    "<=": (COMPARISON, lambda a, b: int(a <= b)),
-    ">=": (COMPARISON, lambda a, b: int(a >= b)),
+    "<": (7, lambda a, b: int(a < b)),
+    ">": (7, lambda a, b: int(a > b)),
+    "<=": (7, lambda a, b: int(a <= b)),
+    ">=": (7, lambda a, b: int(a >= b)),
     "<<": (8, lambda a, b: (a << (b & 63)) & (_LIMIT - 1)),
     ">>": (8, lambda a, b: a >> (b & 63)),
     "+": (9, lambda a, b: a + b),

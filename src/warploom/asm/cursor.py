@@ -83,18 +83,21 @@ class Cursor:
 
     # -- constants -----------------------------------------------------------------------------------------------
 
-    def integer(self, what: str, above: int = 0) -> int:
-        """An integer constant expression. `above`: only of operators that bind more strongly."""
-        value = self._binary(above, what)
+    def integer(self, what: str) -> int:
+        """An integer that is written out, or WARP_SZ: ptxas 13.0 takes no expression in declarations and directives."""
+        if self.kinds[self.at] != NUMBER and self.texts[self.at] != "WARP_SZ":
+            self.fail(f"{what} is missing", what)
+        value = self._unary(what)
         if isinstance(value, float):
             self.fail(f"{what} is not an integer", "an integer", index=self.at - 1)
         return value
 
     def integer_constant(self, what: str) -> Integer:
         """An integer constant expression with its spelling."""
-        first = self.at
-        value = self.integer(what)
-        return Integer(value, self.tokens.joined(first, self.at))
+        constant = self.constant_expression(what)
+        if isinstance(constant, Float):
+            self.fail(f"{what} is not an integer", "an integer", index=self.at - 1)
+        return constant
 
     def constant_expression(self, what: str) -> Integer | Float:
         """A constant expression of integers or of decimals."""

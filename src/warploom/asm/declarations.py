@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ..errors import SourceLocation
-from .constants import COMPARISON
 from .lexer import DIRECTIVE, END
 from .nodes import RegisterDeclaration, Variable
 from .operands import OperandParser
@@ -35,10 +34,8 @@ class DeclarationParser(OperandParser):
         """The `<N>` after a name, or None."""
         if not self.accept("<"):
             return None
-        count = self.integer("a number of names", above=COMPARISON)
+        count = self.integer("a number of names")
         self.expect(">", f"after the number of {context}")
-        if count < 0:
-            self.fail(f"{context}<{count}> declares a negative number of names", index=self.at - 2)
         return count
 
     def registers(self) -> list[RegisterDeclaration]:
@@ -163,10 +160,7 @@ class DeclarationParser(OperandParser):
             if self.accept("]"):
                 dims.append(-1)
                 continue
-            size = self.integer("the number of elements")
-            if size < 0:
-                self.fail(f"an array has {size} elements", "a number of elements of at least 0", index=self.at - 1)
-            dims.append(size)
+            dims.append(self.integer("the number of elements"))
             self.expect("]", "after the number of elements")
         return tuple(dims)
 

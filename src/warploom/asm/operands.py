@@ -114,7 +114,7 @@ class OperandParser(Cursor):
     def _offset(self) -> int:
         """The constant after a name: `+16`, `+-16`; ptxas rejects `-16`."""
         self.at += 1
-        return self.integer("a constant offset")
+        return self.integer_constant("a constant offset").value
 
     def _selectors(self, first: int) -> Operand:
         """Operand text that is kept unread: `a[5]` (old subscripts), `.h0` after a blank."""

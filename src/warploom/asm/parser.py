@@ -167,9 +167,10 @@ class Parser(DeclarationParser):
             return Directive(text[1:])
         if text in _LINES_OF_INTEGERS:
             self.at += 1
-            self.integer(f"the number after {text}")
+            numbers = [self.integer(f"the number after {text}")]
             while self.accept(","):
-                self.integer(f"the next number after {text}")
+                numbers.append(self.integer(f"the next number after {text}"))
+            return Directive(text[1:], ", ".join(map(str, numbers)))
         elif text in _UNTIL_SEMICOLON:
             self.at += 1
             while self.texts[self.at] != ";" or self.kinds[self.at] != PUNCTUATION:

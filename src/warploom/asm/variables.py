@@ -25,8 +25,8 @@ INSTRUCTION_TYPES = frozenset({"bf16", "tf32", "bf16x2", "e4m3", "e5m2", "e4m3x2
 MOST_VECTOR_BITS = 128
 _UNSET = ("f16", "f16x2")
 _ADDRESS_TYPES = ("u8", "u32", "u64")
-_FLOAT = re.compile(r"[-+]?(0[fFdD][0-9a-fA-F]+|\d*\.\d*([eE][-+]?\d+)?|\d+[eE][-+]?\d+)")
-_EXPRESSION = re.compile(r"[()?]|.[-+*/]")
+_FLOAT = re.compile(r"0[fFdD][0-9a-fA-F]+|[-+]?(\d*\.\d*([eE][-+]?\d+)?|\d+[eE][-+]?\d+)")
+_EXPRESSION = re.compile(r"[()?]|.[-+*/]|WARP_SZ")
 _NAME = re.compile(r"[A-Za-z_$%][\w$]*")
 
 

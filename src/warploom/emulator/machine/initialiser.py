@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from ...asm.constants import number
+from ...asm.constants import number, read_number
 from ...asm.cursor import constant_of
-from ...asm.nodes import Integer
+from ...asm.nodes import Float, Integer
 from ...errors import ArgumentError, UnsupportedInstructionError
 from ...isa import dtypes
 from .memory import Allocation, GlobalMemory
@@ -17,7 +17,7 @@ from .scopes import DeclaredVariable
 
 LIMIT = 1 << 32
 """Maximum bytes of one module variable in the emulator."""
-_NUMBER = re.compile(r"0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|-?0[xX][0-9a-fA-F]+|-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_INTEGER = re.compile(r"-?(0[xX][0-9a-fA-F]+|[1-9]\d*|0)")
 _ADDRESS = re.compile(r"(?:generic\s*\(\s*)?([A-Za-z_$%][\w$]*)\s*\)?\s*(?:\+\s*(\d+))?")
 
 
@@ -60,11 +60,11 @@ def _words(initializer: str) -> Iterable[str]:
 
 def _value(word: str, dtype: dtypes.DType, name: str, addresses: Mapping[str, int]) -> int:
     """One value as raw bits."""
-    if _NUMBER.fullmatch(compact := word.replace(" ", "")):
-        return _literal(compact, dtype)
-    expression = constant_of(word)
-    if expression is not None:
-        return _literal(str(expression.value if isinstance(expression, Integer) else number(expression)), dtype)
+    if _INTEGER.fullmatch(word) and not dtype.is_float:
+        return int(word, 0) & ((1 << dtype.bits) - 1)
+    constant = read_number(word) if word[:2] in ("0f", "0F") else constant_of(word)
+    if constant is not None:
+        return _bits(constant, dtype)
     found = _ADDRESS.fullmatch(word)
     if found is None or found[1] not in addresses:
         raise UnsupportedInstructionError(
@@ -76,13 +76,12 @@ def _value(word: str, dtype: dtypes.DType, name: str, addresses: Mapping[str, in
     return (addresses[found[1]] + int(found[2] or 0)) & ((1 << dtype.bits) - 1)
 
 
-def _literal(word: str, dtype: dtypes.DType) -> int:
-    """One number as raw bits."""
-    if word[:2].lower() == "0f":
-        return int(word[2:], 16)
-    if word[:2].lower() == "0d":
-        raw = np.array(int(word[2:], 16), np.uint64)
-        return int(raw) if dtype.bits == 64 else int(raw.view(np.float64).astype(np.float32).view(np.uint32))
-    if dtype.is_float:
-        return int(np.array(float(word), dtype.numpy).view(f"u{dtype.bytes}"))
-    return int(word, 0) & ((1 << dtype.bits) - 1)
+def _bits(constant: Integer | Float, dtype: dtypes.DType) -> int:
+    """A constant as raw bits, as ptxas 13.0 stores it: `0f` without conversion, another decimal in .b32 as f32."""
+    if isinstance(constant, Float) and constant.bits == 32:
+        return constant.raw & ((1 << dtype.bits) - 1)
+    if isinstance(constant, Integer) and not dtype.is_float:
+        return constant.value & ((1 << dtype.bits) - 1)
+    value = constant.value if isinstance(constant, Integer) else number(constant)
+    kind = dtype if dtype.is_float else dtypes.f32 if dtype.bits == 32 else dtypes.f64
+    return int(np.array(value, kind.numpy).view(f"u{kind.bytes}")) & ((1 << dtype.bits) - 1)
