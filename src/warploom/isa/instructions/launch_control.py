@@ -23,7 +23,7 @@ FORMS: tuple[Form, ...] = (
     Form(
         "clusterlaunchcontrol.try_cancel",
         f"clusterlaunchcontrol.try_cancel.async{{.space}}.mbarrier::complete_tx::bytes{{.{_EVERYWHERE}}}.b128",
-        "[dst], [mbar]", {"space": "shared::cta"}, **_HERE,
+        "[dst], [mbar]", {"space": "shared::cta"}, narrow=True, **_HERE,
         needs={_EVERYWHERE: ("sm_100f sm_101f sm_110f sm_120f", (8, 6))}, section="9.7.13.17",
         noun="request for a cluster",
         effects=(Allocates("clusters", 1, blocks=False), Starts("launch", (Bytes("mbar"),)), _ANSWER),
