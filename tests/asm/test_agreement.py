@@ -22,6 +22,8 @@ _WGMMA_SPARSE = _WGMMA_SPARSE.replace(_F, _F.replace("{", "{{").replace("}", "}}
 _HALF = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {{%f0, %f1, %f2, %f3}}, {{{}}}, {{%r5, %r6}}, "
 _HALF += "{{%f0, %f1, %f2, %f3}}"
 _BYTES = _HALF.replace("m16n8k16", "m16n8k32").replace("f16.f16", "e4m3.e4m3")
+_TF32 = "mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 {{%f0, %f1, %f2, %f3}}, {{%r0, %r1}}, {{%r2}}, "
+_TF32 += "{{{0}, {0}, {0}, {0}}}"
 TAKEN = {
     "orders": (
         "mad.hi.sat.s32 %r0, %r1, %r2, %r3", "mad.hi.s32.sat %r0, %r1, %r2, %r3",
@@ -93,6 +95,8 @@ TAKEN = {
         "wmma.mma.sync.aligned.row.col.m8n8k128.s32.b1.b1.s32.and.popc {%r0, %r1}, {%r2}, {%r3}, {-4, 5}",
         "wmma.mma.sync.aligned.row.col.m8n8k32.s32.s4.s4.s32 {%r0, %r1}, {7}, {-1}, {0, %r5}",
         "wmma.store.d.sync.aligned.row.m8n8k32.s32 [%rd1], {5, 6}",
+        "wmma.store.d.sync.aligned.row.m8n8k4.f64 [%rd1], {1.0, 0d3FF0000000000000}",
+        _TF32.format("0f3F800000"),
     ),
     "predicates": ("set.eq.and.u32.f32 %r0, %f0, %f1, 32", "setp.eq.and.bf16 %p0, %h0, %h1, !%p2"),
     "istypep": ("istypep.texref %p0, %rd1", "istypep.samplerref %p0, 255", "istypep.surfref %p0, %rd1+4"),
@@ -162,6 +166,7 @@ REFUSED = {
         "wmma.load.b.sync.aligned.row.m8n8k128.b1 {%r0}, [%rd1]",
         "wmma.load.a.sync.aligned.row.m8n8k32.b1 {%r0}, [%rd1]",
         "wmma.load.a.sync.aligned.row.m8n8k128.s4 {%r0}, [%rd1]",
+        _TF32.format("1.0"),
         "wmma.mma.sync.aligned.row.row.m8n8k32.s32.s4.s4.s32 {%r0, %r1}, {%r2}, {%r3}, {%r4, %r5}",
         "wmma.mma.sync.aligned.row.col.m8n8k32.s32.s4.u4.s32 {%r0, %r1}, {%r2}, {%r3}, {%r4, %r5}",
         "wmma.mma.sync.aligned.row.col.m8n8k32.s32.s4.s4.s32 {%r0, %r1}, {%f2}, {%r3}, {%r4, %r5}",

@@ -305,7 +305,7 @@ class _Binder:
         elif isinstance(operand, (Integer, Float)):
             if access != "read" or register_only:
                 self._fail(f"{self._place(spec)} is a constant", f"a .{type_name} register", operand)
-            complaint = widths.constant_misfit(operand, type_name)
+            complaint = widths.constant_misfit(operand, type_name, self.base in widths.FRAGMENTS)
             if spec.integral and isinstance(operand, Float):
                 complaint = "an integer"
             if complaint:

@@ -16,6 +16,8 @@ from .nodes import Float, Integer
 
 SUMS_OF_ANY_WIDTH = {"mapa", "getctarank"}
 """Instructions that extend the sum of a register and a constant from the width of the register: ptxas 13.0."""
+FRAGMENTS = {"mma", "wmma"}
+"""Instructions that do not round a constant to the type of a fragment: ptxas 13.0."""
 _PLAIN_FLOATS = {"f16", "f32", "f64"}
 _WIDENING = {*_PLAIN_FLOATS, "f16x2"}
 RELAXED = {"ld", "ldu", "st", "cvt", "suld", "sust", "sured"}
@@ -88,14 +90,16 @@ def addresses(declared: str, space: str = "", needed: str = "") -> bool:
     return have.bits in ((32,) if space == "tensor" else (32, 64)) and (have.is_integer or have.kind is Kind.BITS)
 
 
-def constant_misfit(constant: Integer | Float, needed: str) -> str | None:
-    """The expected operand if a constant does not fit, or None if it fits."""
+def constant_misfit(constant: Integer | Float, needed: str, exact: bool = False) -> str | None:
+    """The expected operand if a constant does not fit, or None if it fits. `exact`: a double is not rounded to f32."""
     wanted = dtypes.ALL.get(needed)
     if wanted is None:
         return None
     if wanted.is_float:
         if needed not in ("f32", "f64"):
             return f"a .{needed} value in a register: PTX has no constants of this type"
+        if exact and needed == "f32" and isinstance(constant, Float) and constant.bits == 64:
+            return "a constant of 32 bits such as 0f3F800000"
         return "a floating-point constant such as 0f3F800000 or 1.0" if isinstance(constant, Integer) else None
     if isinstance(constant, Integer):
         return None
