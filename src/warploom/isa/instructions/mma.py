@@ -82,7 +82,7 @@ FORMS: tuple[Form, ...] = (
         arch="sm_89", ptx=(8, 7), lengths=_lengths(8, 16), section=SECTION, **_UNIT,
     ),
     Form(
-        "mma.f64", "mma.sync.aligned.shape.row.col.f64.f64.f64.f64{.rnd}", ">d:f64*c, a:f64!*a, b:f64!*b, c:f64*c",
+        "mma.f64", "mma.sync.aligned.shape.row.col.f64.f64.f64.f64{.rnd}", ">d:f64*c, a:f64*a, b:f64*b, c:f64*c",
         {"shape": "m8n8k4 m16n8k4 m16n8k8 m16n8k16", "rnd": "rn rz rm rp"},
         arch="sm_80", ptx=(7, 0), lengths=_lengths(64, 64), section=SECTION, **_UNIT,
         needs={shape: ("sm_90", (7, 8)) for shape in ("m16n8k4", "m16n8k8", "m16n8k16")},
