@@ -1,4 +1,4 @@
-"""Constants: numbers in PTX spelling, and integer constant expressions. PTX ISA 4.5."""
+"""Constants: numbers in PTX spelling, and constant expressions. PTX ISA 4.5."""
 
 from __future__ import annotations
 
@@ -83,11 +83,34 @@ BINARY: dict[str, tuple[int, Callable[[int, int], int]]] = {
 }
 """Binary operators of constant expressions: binding strength, and function."""
 
-CASTS: dict[str, Callable[[int], int]] = {
-    ".u64": lambda value: value & (_LIMIT - 1),
-    ".s64": lambda value: ((value + (_LIMIT >> 1)) & (_LIMIT - 1)) - (_LIMIT >> 1),
-}
-"""Casts in constant expressions."""
+_TRUTH = ("||", "&&", "==", "!=", "<", ">", "<=", ">=")
+_OF_UNSIGNED = ("%", "&", "|", "^")
+
+
+class Unsigned(int):
+    """The value of an integer constant of type .u64; an `int` is of type .s64."""
+
+
+def wrapped(value: int, unsigned: bool) -> int:
+    """An integer modulo 2^64, as a .u64 or .s64."""
+    value %= _LIMIT
+    if unsigned:
+        return Unsigned(value)
+    return value - _LIMIT if value >= _LIMIT >> 1 else value
+
+
+def combined(operator: str, a: int, b: int) -> int:
+    """The value of a binary operator by the types of PTX ISA 4.5.5: mixed operands and those of % & | ^ are .u64."""
+    compute = BINARY[operator][1]
+    if operator in ("<<", ">>"):
+        return wrapped(compute(a, b), isinstance(a, Unsigned))
+    unsigned = operator in _OF_UNSIGNED or isinstance(a, Unsigned) or isinstance(b, Unsigned)
+    found = compute(a % _LIMIT, b % _LIMIT) if unsigned else compute(a, b)
+    return found if operator in _TRUTH else wrapped(found, unsigned)
+
+
+CASTS = {".u64": True, ".s64": False}
+"""Casts in constant expressions: whether they make a .u64."""
 FLOATING: dict[str, Callable[[float, float], float]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,

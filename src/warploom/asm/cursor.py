@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from ..errors import PtxSyntaxError, SourceLocation
-from .constants import BINARY, CASTS, FLOATING, double_bits, number, read_number
+from .constants import BINARY, CASTS, FLOATING, Unsigned, combined, double_bits, number, read_number, wrapped
 from .lexer import END, NUMBER, PUNCTUATION, STRING, WORD, Tokens, location, tokenize
 from .nodes import Float, Integer
 
@@ -104,7 +104,9 @@ class Cursor:
         first = self.at
         value = self._conditional(what)
         text = self.tokens.joined(first, self.at)
-        return Float(double_bits(value), 64, text) if isinstance(value, float) else Integer(value, text)
+        if isinstance(value, float):
+            return Float(double_bits(value), 64, text)
+        return Integer(int(value) if self.at - first == 1 else wrapped(value, False), text)
 
     def _conditional(self, what: str) -> int | float:
         value = self._binary(0, what)
@@ -125,7 +127,7 @@ class Cursor:
         value = self._unary(what)
         while self.kinds[self.at] == PUNCTUATION and self.texts[self.at] in BINARY:
             operator = self.texts[self.at]
-            binding, compute = BINARY[operator]
+            binding = BINARY[operator][0]
             if binding <= level:
                 break
             at = self.at
@@ -134,7 +136,7 @@ class Cursor:
             if right == 0 and operator in "/%":
                 self.fail("a constant expression divides by zero", index=at)
             if isinstance(value, int) and isinstance(right, int):
-                value = compute(value, right)
+                value = combined(operator, value, right)
             elif isinstance(value, float) and isinstance(right, float) and operator in FLOATING:
                 value = FLOATING[operator](value, right)
             else:
@@ -147,7 +149,7 @@ class Cursor:
             constant = read_number(text)
             self.at += 1
             if isinstance(constant, Integer):
-                return constant.value
+                return wrapped(constant.value, text.endswith("U") or constant.value >> 63 > 0)
             if constant is None or text[:2] in ("0f", "0F"):
                 self.fail(f"`{text}` is not an integer of at most 64 bits", what, index=self.at - 1)
             return number(constant)
@@ -173,7 +175,7 @@ class Cursor:
         value = self._unary(what)
         if isinstance(value, float):
             self.fail("a decimal is cast to an integer", "an integer", index=self.at - 1)
-        return cast(value)
+        return wrapped(value, cast)
 
     def _signed(self, sign: str, what: str) -> int | float:
         inner = self._unary(what)
@@ -181,7 +183,10 @@ class Cursor:
             if sign in "~!":
                 self.fail(f"`{sign}` stands before a decimal", "an integer", index=self.at - 1)
             return -inner if sign == "-" else inner
-        return {"-": -inner, "+": inner, "~": ~inner, "!": int(not inner)}[sign]
+        if sign == "!":
+            return int(not inner)
+        value = {"-": -inner, "+": inner, "~": ~inner}[sign]
+        return wrapped(value, sign == "~" or isinstance(inner, Unsigned))
 
 
 def constant_of(text: str) -> Integer | Float | None:
