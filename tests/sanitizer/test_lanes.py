@@ -329,6 +329,24 @@ def test_a_store_is_not_hidden_by_the_atomic_behind_it(meet: bool, schedule: str
     assert ("data-race" in rules(Example(body), schedule, seed)) is not meet
 
 
+@pytest.mark.parametrize("schedule, seed", EXPLORED, ids=str)
+@pytest.mark.parametrize("meeting, found", [("bar.warp.sync -1;", set()), ("", {"lane-race"})], ids=["meet", "do not"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "@%first st.shared.u32 [tile], 0;\nMEETING\natom.shared.add.u32 %r2, [tile], 1;",
+        "@%first st.shared.u32 [tile], 0;\nbar.sync 0;\nred.shared.add.u32 [tile], 1;\nMEETING\n"
+        "ld.shared.u32 %r2, [tile];",
+    ],
+    ids=["store, atomics", "atomics, load"],
+)
+def test_plain_accesses_and_atomics_of_other_lanes_race(
+    body: str, meeting: str, found: set[str], schedule: str, seed: int
+):
+    """A warp clears a histogram in shared memory, counts, and reads the counts."""
+    assert rules(Example(body.replace("MEETING", meeting), threads=32), schedule, seed) == found
+
+
 @pytest.mark.parametrize(("held", "usual"), [(SHUFFLE, "warning"), ("", "error"), ("@%p2 " + SHUFFLE, "error")],
                          ids=["held", "not held", "held by some"])  # fmt: skip
 def test_a_read_may_end_at_a_shuffle_but_a_write_may_not(held: str, usual: str):

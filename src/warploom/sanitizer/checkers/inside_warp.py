@@ -75,53 +75,57 @@ class InsideWarp(Observer):
         shadow = state.shadows.get(place.region)
         if place.region in self._arbitrary:
             self._settle(how, place)
-        if frame.operation.order.strong:
-            self._strong(state, frame, how, place)
-            return
-        if values is not None:
+        strong = frame.operation.order.strong
+        if values is not None and not strong:
             self._same_instruction(frame, place, values, outlives=shadow is None)
-        if shadow is None:
-            return
+        if shadow is not None:
+            self._by_lanes(state, shadow, frame, how, place)
+        if strong:
+            self._strong(state, frame, how, place)
+
+    def _by_lanes(self, state: ClusterState, shadow: Shadow, frame: Frame, how: str, place: Lanes) -> None:
+        """Compare an access of shared memory with earlier ones of the same warp, and enter it into the journal."""
         row = effects.accesses(frame.operation.effects)
         together = bool(row) and row[0].lanes == "any"
         if together and row[0].footprint == "value":
             return  # a lane's own access as much as any other's: the address that tcgen05.alloc stores
-        writes = how != effects.READS
+        writes, strong = how != effects.READS, frame.operation.order.strong
         granules = shadow.elements(place.index, place.size, place.count)
         clocks = state.of_frame(frame)
-        entry = Entry(shadow, granules, place.lanes, clocks[0].me, writes, together, frame.operation,
-                      tuple([clock.epoch for clock in clocks]))  # fmt: skip
+        epochs = tuple([clock.epoch for clock in clocks])
+        entry = Entry(shadow, granules, place.lanes, clocks[0].me, writes, together, frame.operation, epochs, strong)
         journals = state.notes(Journals)
-        for clock in self._touched_before(state, shadow, granules, clocks, writes):
+        for clock in self._touched_before(state, shadow, entry, clocks):
             self._compare(state, frame, clock, journals.of(clock), entry)
         for clock in clocks:
             journals.of(clock).append(entry)
 
     @staticmethod
-    def _touched_before(
-        state: ClusterState, shadow: Shadow, granules: np.ndarray, clocks: list[WarpClock], writes: bool
-    ) -> list[WarpClock]:
+    def _touched_before(state: ClusterState, shadow: Shadow, now: Entry, clocks: list[WarpClock]) -> list[WarpClock]:
         """The warps that accessed some of these bytes themselves since their lanes synchronised."""
-        first, found = clocks[0].me, {}
+        granules, first, found = now.granules, now.first, {}
         for number in distinct(shadow.last[granules]):
             access = state.accesses[number] if number else None
-            if access is None or access.strong or access.proxy == BARRIER:
+            if access is None or (access.strong and now.strong) or access.proxy == BARRIER:
                 continue
             if not 0 <= access.me - first < len(clocks):
                 continue
             if (access.flight.landed if access.flight is not None else access.epoch) >= clocks[access.me - first].floor:
                 found[access.me] = clocks[access.me - first]
-        for me, latest in sorted(zip(shadow.warps, shadow.latest(granules), strict=True)) if writes else ():
+        for me, latest in sorted(zip(shadow.warps, shadow.latest(granules), strict=True)) if now.writes else ():
             if 0 <= me - first < len(clocks) and latest >= clocks[me - first].floor:
                 found[me] = clocks[me - first]
         return list(found.values())
 
     def _compare(self, state: ClusterState, frame: Frame, clock: WarpClock, journal: list[Noted], now: Entry) -> None:
         """Look for an entry by another lane that the lanes of this access do not know of."""
-        clash = next(clashes(journal, clock.me, now), None)
-        if clash is not None:
-            first = (int(clash.granules[0]), int(clash.lanes[0]), int(clash.owners[0]))
-            self._report(state, frame, clock, now, clash.entry, *first)
+        guessed = self.context.guessed
+        for clash in clashes(journal, clock.me, now):
+            codes = (clash.entry.code, now.code)
+            if not (guessed(*codes) or guessed(*codes[::-1])):
+                first = (int(clash.granules[0]), int(clash.lanes[0]), int(clash.owners[0]))
+                self._report(state, frame, clock, now, clash.entry, *first)
+                break
 
     # -- mbarriers -------------------------------------------------------------------------------------------------
 

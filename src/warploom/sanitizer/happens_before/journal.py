@@ -26,7 +26,8 @@ WARP = 32
 class Entry:
     """Accesses by lanes of a warp: granules, (parts, lanes) or (lanes,), and the lane of each; together: as one.
 
-    `first`: the component of the frame's first warp, from which `lanes` count; `epochs`: of the frame's warps.
+    `first`: the component of the frame's first warp, from which `lanes` count; `epochs`: of the frame's warps;
+    `strong`: two such accesses do not race.
     """
 
     shadow: Shadow | GlobalShadow
@@ -37,6 +38,7 @@ class Entry:
     together: bool
     code: Operation
     epochs: tuple[int, ...] = ()
+    strong: bool = False
 
     def of(self, me: int) -> tuple[np.ndarray, np.ndarray]:
         """Granules and lanes of one warp."""
