@@ -15,6 +15,8 @@ xor.b64 %d1, %d0, 4;
 """
 PUT, GET_OTHER = "st.global.u32 [%d0], %tid;\n", "ld.global.u32 %r3, [%d1];\nst.global.u32 [%d0+1024], %r3;\n"
 TAKE_OTHER = "ld.global.u32 %r3, [%d1];\n"
+ADD_OTHER = "red.relaxed.gpu.global.add.u32 [%d1], 1;\n"
+GET = "ld.global.u32 %r3, [%d0];\nst.global.u32 [%d0+1024], %r3;\n"
 MEET = "bar.warp.sync -1;\n"
 SHUFFLE = "shfl.sync.bfly.b32 %r4, %r8, 1, 31, -1;\n"
 TOLD = """
@@ -64,6 +66,10 @@ CASES = {
     "a barrier of the CTA": (PUT + "bar.sync 0;\n" + GET_OTHER, None),
     "a counter that each lane waits for": (PUT + TOLD + GET_OTHER, None),
     "atomics": ("red.relaxed.gpu.global.add.u32 [%d0], 1;\nred.relaxed.gpu.global.add.u32 [%d1], 1;\n", None),
+    "a store before another lane's atomic": (PUT + ADD_OTHER, "error"),
+    "a store, synchronised, before another lane's atomic": (PUT + MEET + ADD_OTHER, None),
+    "an atomic before another lane's load": (ADD_OTHER + GET, "error"),
+    "an atomic, synchronised, before another lane's load": (ADD_OTHER + MEET + GET, None),
 }  # fmt: skip
 
 

@@ -35,7 +35,7 @@ from .unwaited_lanes import UnwaitedLanes
 
 CHECKERS = (
     Text, UndefinedRegisters, AbsentLanes, Clusters, MBarriers, Invalidations, NamedBarriers, GridOrder, TensorMaps,
-    InsideWarp, InsideWarpGlobal, UnwaitedLanes, ArrayBounds, SharedMemory, Layouts, SwizzleBases, PeerFlags,
+    InsideWarpGlobal, InsideWarp, UnwaitedLanes, ArrayBounds, SharedMemory, Layouts, SwizzleBases, PeerFlags,
     PeerSlots, GlobalMemory, NonCoherentLoads, LostUpdates, MatrixRegisters, TensorCells, TensorUnits,
     TensorCollectors, TensorShapes, Groups, Exits, RegisterPool, Performance,
 )  # fmt: skip

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 
 class InsideWarpGlobal(Observer):
-    """See the module's docstring. Comes before the checker that fills the shadows of buffers."""
+    """See the module's docstring. Comes before the checker that fills the shadows of buffers, and before
+    `InsideWarp`: what a strong access orders comes behind it in the journal."""
 
     rules = ("global-lane-race",)
     ignores = (WARPGROUP_MMA,)
@@ -41,8 +42,9 @@ class InsideWarpGlobal(Observer):
         self.context = context
 
     def accessed(self, frame: Frame, how: str, place: Lanes, values: np.ndarray | None) -> None:
-        if place.space == "global" and how != "changes" and not frame.operation.order.strong:
-            self._accessed(frame, how != effects.READS, place, Storing.of(place, values, 0))
+        if place.space == "global" and how != "changes":
+            storing = None if frame.operation.order.strong else Storing.of(place, values, 0)
+            self._accessed(frame, how != effects.READS, place, storing)
 
     def issued(self, operation: AsyncOperation) -> None:
         """cp.async reads global memory as ld does; a bulk copy accesses it for the lane that starts it."""
@@ -79,7 +81,9 @@ class InsideWarpGlobal(Observer):
         entry = GlobalEntry(shadow, place, clocks[0].me, writes, frame.operation, epochs)
         for clock in self._touched_before(state, shadow, place, clocks, writes):
             for clash in clashes(journals.of(clock), clock.me, entry):
-                both = writes and clash.entry.writes
+                both, codes = writes and clash.entry.writes, (clash.entry.code, frame.operation)
+                if self.context.guessed(*codes) or self.context.guessed(*codes[::-1]):
+                    continue
                 if not (both and storing is not None and storing.changes_nothing(clash.granules, shadow.granule)):
                     self._report(state, frame, clock, entry, clash)
         for clock in clocks:

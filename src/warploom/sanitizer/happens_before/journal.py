@@ -62,6 +62,10 @@ class GlobalEntry:
         row = effects.accesses(self.code.effects)
         return bool(row) and row[0].lanes == "any"
 
+    @property
+    def strong(self) -> bool:
+        return self.code.order.strong
+
     def of(self, me: int) -> tuple[np.ndarray, np.ndarray]:
         place = self.place
         mine = place.lanes >> 5 == me - self.first
@@ -85,6 +89,7 @@ class WaitedCopy:
     code: Operation
     writes: bool = True
     together: bool = False
+    strong: bool = False
 
     @property
     def first(self) -> int:

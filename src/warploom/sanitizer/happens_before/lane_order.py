@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .clocks import FULL
-from .journal import WARP, Access, Entry, LaneSync, Noted
+from .journal import WARP, Access, LaneSync, Noted
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ def clashes(journal: Sequence[Noted], me: int, now: Access) -> Iterator[LaneConf
             _learn(known, waiting, reach, entry)
         elif entry.together and now.together:
             continue  # the warp makes both as one, in program order
-        elif isinstance(entry, Entry) and isinstance(now, Entry) and entry.strong and now.strong:
+        elif entry.strong and now.strong:
             continue
         elif entry.shadow is now.shadow and (entry.writes or now.writes):
             there, owners = entry.of(me)
