@@ -194,7 +194,7 @@ def _block(binder: Binder, array: np.ndarray) -> Block:
 def rare_collections() -> Iterator[None]:
     """Collect garbage rarely: a run makes many short-lived objects and hardly any cycles."""
     before = gc.get_threshold()
-    gc.set_threshold(before[0] and max(before[0], 50_000), *before[1:])
+    gc.set_threshold(before[0] and max(before[0], 200_000), *before[1:])
     try:
         yield
     finally:

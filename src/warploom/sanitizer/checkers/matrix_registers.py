@@ -92,12 +92,12 @@ class MatrixRegisters(Observer):
                 self._wanted[load] |= bits
 
     def _watched(self, operation: Operation, step: Step, rows: RowSet) -> Step:
-        marks = dict.fromkeys(rows, operation)
         reads, writes = read_and_written(operation)
         read, written = rows.intersection(row for row, _ in reads), rows.intersection(writes)
+        marks, computed = dict.fromkeys(rows, operation), dict.fromkeys(written, operation)
 
         def watch(frame: Frame) -> object:
-            self._touch(frame, operation, rows, read, written, marks)
+            self._touch(frame, operation, rows, read, written, marks, computed)
             return step(frame)
 
         return watch  # type: ignore[return-value]
@@ -134,6 +134,7 @@ class MatrixRegisters(Observer):
         read: RowSet,
         written: RowSet,
         marks: dict[tuple[int, int], Operation],
+        computed: dict[tuple[int, int], Operation],
     ) -> None:
         move = self._moves.get(code.pc)
         for number, mine in enumerate(self._of_frame(frame)):
@@ -141,11 +142,11 @@ class MatrixRegisters(Observer):
             mine.touched |= rows
             if move is None:
                 mine.dirty.update(marks)
-                mine.computed.update(dict.fromkeys(written, code))
+                mine.computed.update(computed)
             else:
                 mine.moved.update(marks)
-                if (computed := mine.computed.get(move.source)) is not None:  # type: ignore[arg-type]
-                    mine.dirty[move.target] = mine.computed[move.target] = computed
+                if (source := mine.computed.get(move.source)) is not None:  # type: ignore[arg-type]
+                    mine.dirty[move.target] = mine.computed[move.target] = source
             if mine.copies:
                 self._touch_copies(frame, code, warp, mine, read, written)
             for owned, flights in mine.owned.items():
