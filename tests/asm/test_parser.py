@@ -22,7 +22,6 @@ from warploom.asm.nodes import (
     Label,
     LocDirective,
     Pair,
-    Raw,
     Register,
     RegisterDeclaration,
     Sink,
@@ -79,7 +78,7 @@ def items(text: str) -> tuple:
         ("%r1 | _", Pair(Register("%r1"), Sink())),
         ("[%rd1, {%r1, 0}]", TensorAddress(Address(Register("%rd1")), (Register("%r1"), Integer(0)))),
         ("[map+64, {%r1}]", TensorAddress(Address(Register("map"), 64), (Register("%r1"),))),
-        ("%r1.h10", Raw("%r1.h10")),
+        ("%r1.h10", Register("%r1.h10")),
         (
             "[texture, sampler, {%f1, %f2}]",
             TensorAddress(Address(Register("texture")), (Register("%f1"), Register("%f2")), Register("sampler")),

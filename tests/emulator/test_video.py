@@ -85,6 +85,26 @@ def test_comparison_of_halves_and_bytes(comparison: str, count: int, kind: str) 
     assert got.tolist() == [5 + sum(values) for values in each]
 
 
+@pytest.mark.parametrize(
+    "instruction, result",
+    [
+        ("vadd4.u32.s32.u32 %d.b310, %a.b6420, %b.b1357, %c;", 0xF9128989),
+        ("vadd4.u32.s32.u32.add %d.b310, %a.b6420, %b.b1357, %c;", 0x11121314 - 119 - 119 - 7),
+        ("vmax2.u32.u32.u32 %d.h1, %a.h30, %b.h12, %c;", 0x05F61314),
+        ("vset2.u32.u32.eq %d, %a.h02, %b.h20, %c;", 0),
+        ("vset2.u32.u32.eq.add %d.h0, %a.h02, %b.h22, %c;", 0x11121315),
+        ("vsub2.s32.s32.s32.sat %d.h10, %a.h22, %b, %c;", 0x02020000),
+    ],
+)
+def test_lanes_are_selected_from_both_words_and_others_than_the_masked_are_those_of_c(
+    instruction: str, result: int
+) -> None:
+    """The first is what the PRMTs of ptxas 13.0 for sm_90a compute."""
+    words = {"a": 0x01820384, "b": 0x05F607F8, "c": 0x11121314}
+    given = {name: np.array([value], np.uint32) for name, value in words.items()}
+    assert run(instruction, np.uint32, **given)[0] == result
+
+
 # -- one value each --------------------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from ..isa import dtypes
 from ..isa.instructions import table
 from ..isa.instructions.nearest import suggest
 from ..isa.instructions.schema import Match, OperandSpec
-from ..isa.instructions.video import MERGE, SCALAR, SELECTORS
+from ..isa.instructions.video import SELECTOR, takes
 from ..isa.special_registers import SPECIAL_REGISTERS
 from ..plural import counted
 from . import coordinates, widths
@@ -358,11 +358,10 @@ class _Binder:
         """The declared type of a register if its byte or half-word is named and the instruction allows that."""
         whole, _, selector = operand.name.rpartition(".")
         declared = self._declared(whole)
-        if declared is None or selector not in SELECTORS:
+        if declared is None or not SELECTOR.fullmatch(selector):
             return None
-        key = self.match.form.key
-        if not key.startswith(SCALAR) or spec.name == "c" or (spec.access == "write" and not key.endswith(MERGE)):
-            self._fail(f"{self._place(spec)} takes no part of a register", f"a .{declared} register", operand)
+        if not takes(self.match.form.key, spec.name, selector):
+            self._fail(f"{self._place(spec)} takes no such part of a register", f"a .{declared} register", operand)
         return declared
 
     def _special(self, spec: OperandSpec, operand: Register, type_name: str, access: str) -> None:

@@ -99,7 +99,7 @@ class Sink:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """Operand text that the parser keeps unread: a video selector, an operand of an unknown opcode."""
+    """Operand text that the parser keeps unread, such as an operand of an unknown opcode."""
 
     text: str
 

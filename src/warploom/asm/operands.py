@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from .constants import BINARY, negate, read_number
 from .cursor import Cursor
 from .lexer import DIRECTIVE, NUMBER, PUNCTUATION, STRING, WORD, Tokens
@@ -22,7 +20,6 @@ from .nodes import (
     Vector,
 )
 
-_MASK = re.compile(r".*\.([bh]\d{2,}|b[4-7]|h[23])$")  # of SIMD video instructions; `%r1.b0` is part of a register
 _SINK = Sink()
 
 
@@ -91,7 +88,7 @@ class OperandParser(Cursor):
     def _name(self, text: str) -> Operand:
         known = self._names.get(text)
         if known is None:
-            known = self._names[text] = Raw(text) if _MASK.match(text) else Register(text)
+            known = self._names[text] = Register(text)
         return known
 
     def _named(self, text: str, context: str) -> Operand:

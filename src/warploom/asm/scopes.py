@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..isa.instructions.video import SELECTORS
+from ..isa.instructions.video import SELECTOR
 from ..isa.special_registers import SPECIAL_REGISTERS
 from .declarations import VECTORS
 from .nodes import Block, Function, Label, Module, RegisterDeclaration, Statement, Variable
@@ -71,7 +71,7 @@ class Scope:
             whole = self.find(name.rpartition(".")[0])
             if whole is not None and "." in whole.type:
                 return Meaning("register", whole.type.split(".")[1])
-            if whole is not None and whole.kind == "register" and name.rpartition(".")[2] in SELECTORS:
+            if whole is not None and whole.kind == "register" and SELECTOR.fullmatch(name.rpartition(".")[2]):
                 return whole
         return None
 

@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ...asm.nodes import Register
 from ...isa import dtypes
-from ...isa.instructions.video import OPERATIONS
+from ...isa.instructions.video import OPERATIONS, SELECTOR
 from ..machine.frame import Frame
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
@@ -39,6 +40,16 @@ COMPARISONS: dict[str, Binary] = {
 }
 
 
+def selected(d: Decode, name: str) -> tuple[int, str]:
+    """The slot of an operand, and which part of it is selected; "" for all."""
+    operand = d.operands[name]
+    if isinstance(operand, Register):
+        whole, _, selector = operand.name.rpartition(".")
+        if whole and SELECTOR.fullmatch(selector):
+            return d.slot_of(Register(whole), dtypes.u32), selector
+    return d.source(name, dtypes.u32), ""
+
+
 @HANDLERS.add(*(f"video.{operation}{lanes}" for operation in OPERATIONS for lanes in (2, 4)))
 def arithmetic(d: Decode) -> Step:
     lanes, second = int(d.match.form.key[-1]), d.modifier("second")
@@ -60,21 +71,32 @@ def compare(d: Decode) -> Step:
 
 
 def _lane_by_lane(d: Decode, lanes: int, result: Binary, accumulates: bool) -> Step:
-    """The step for a function of signed lanes: their low bits side by side, or their sum and c."""
+    """The step for a function of signed lanes: their low bits side by side, or their sum and c.
+
+    Lanes that a mask leaves out are c's, or not added.
+    """
     width = 4 // lanes
-    a, b, c = (d.source(name, dtypes.u32) for name in "abc")
-    out = d.destination("d", dtypes.u32)
+    (a, of_a), (b, of_b), (out, mask) = selected(d, "a"), selected(d, "b"), selected(d, "d")
+    c = d.source("c", dtypes.u32)
     kinds = [np.dtype(f"{'i' if d.modifier(name) == 's32' else 'u'}{width}") for name in ("atype", "btype")]
+    chosen = [_lanes(of_a) or [*range(lanes)], _lanes(of_b) or [*range(lanes, 2 * lanes)]]
+    written = _lanes(mask) or [*range(lanes)]
 
     def step(frame: Frame) -> None:
-        left, right = (
-            spread(frame, slot).view(kind).reshape(frame.lanes, lanes).astype(np.int64)
-            for slot, kind in zip((a, b), kinds, strict=True)
-        )
+        words = np.stack([spread(frame, a), spread(frame, b)], axis=1)
+        left, right = (words.view(kind)[:, at].astype(np.int64) for kind, at in zip(kinds, chosen, strict=True))
         values = result(left, right)
+        third = np.ascontiguousarray(spread(frame, c))
         if accumulates:
-            frame.write(out, (spread(frame, c) + values.sum(1)).astype(np.uint32))
+            frame.write(out, (third + values[:, written].sum(1)).astype(np.uint32))
         else:
-            frame.write(out, np.ascontiguousarray(values.astype(f"u{width}")).view(np.uint32)[:, 0])
+            kept = third.view(f"u{width}").reshape(frame.lanes, lanes).copy()
+            kept[:, written] = values[:, written].astype(f"u{width}")
+            frame.write(out, kept.view(np.uint32)[:, 0])
 
     return step
+
+
+def _lanes(selector: str) -> list[int]:
+    """The lanes that a selector names, lowest first."""
+    return [int(digit) for digit in reversed(selector[1:])]

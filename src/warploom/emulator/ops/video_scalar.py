@@ -19,14 +19,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...asm.nodes import Register
 from ...isa import dtypes
-from ...isa.instructions.video import SCALAR, SELECTORS
+from ...isa.instructions.video import SCALAR
 from ..machine.frame import Frame
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
 from .integer import spread
-from .video import COMPARISONS
+from .video import COMPARISONS, selected
 
 HANDLERS = Handlers()
 
@@ -37,16 +36,6 @@ _WORD, _LONG = (1 << 32) - 1, (1 << 64) - 1
 
 Unary = Callable[[int], int]
 Pair = Callable[[int, int], int]
-
-
-def _selected(d: Decode, name: str) -> tuple[int, str]:
-    """The slot of an operand, and which part of it is selected; "" for all."""
-    operand = d.operands[name]
-    if isinstance(operand, Register):
-        whole, _, selector = operand.name.rpartition(".")
-        if selector in SELECTORS and whole:
-            return d.slot_of(Register(whole), dtypes.u32), selector
-    return d.source(name, dtypes.u32), ""
 
 
 def _bits(selector: str) -> int:
@@ -119,8 +108,8 @@ def scalar(d: Decode) -> Step:
     kind = d.match.form.key.removeprefix(SCALAR).split(".")[0]
     compute = _operation(d, kind)
     signed = [d.modifier(name, "u32") == "s32" for name in ("atype", "btype", "dtype")]
-    (a, part_a), (b, part_b) = _selected(d, "a"), _selected(d, "b")
-    out, part = _selected(d, "d")
+    (a, part_a), (b, part_b) = selected(d, "a"), selected(d, "b")
+    out, part = selected(d, "d")
     c = d.source("c", dtypes.u32) if d.has("c") else None
     saturates = bool(d.modifiers.get("sat"))
     saturate = _saturation(kind, signed[2], part) if saturates else None
@@ -145,7 +134,7 @@ def scalar(d: Decode) -> Step:
 @HANDLERS.add(SCALAR + "mad")
 def multiply_add(d: Decode) -> Step:
     signed = [d.modifier(name) == "s32" for name in ("atype", "btype")]
-    (a, part_a), (b, part_b) = _selected(d, "a"), _selected(d, "b")
+    (a, part_a), (b, part_b) = selected(d, "a"), selected(d, "b")
     c, out = d.source("c", dtypes.u32), d.destination("d", dtypes.u32)
     plus, saturates = int(bool(d.modifiers.get("po"))), bool(d.modifiers.get("sat"))
     shift = {"shr7": 7, "shr15": 15}.get(d.modifier("scale"), 0)

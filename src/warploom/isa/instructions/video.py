@@ -1,10 +1,14 @@
 """Video instructions: of one value each (PTX ISA 9.7.18.1), and of two half-words or four bytes at once (9.7.18.2).
 
-The scalar ones select a byte or half-word of an operand with a selector, `%r1.b0` or `%r1.h1`. Masks of the others
-(`%r1.h10`), and operands of vmad with a preceding minus, are not in the table.
+The scalar ones select a byte or half-word of an operand with a selector, `%r1.b0` or `%r1.h1`. The others select each
+of theirs from both operands, `%r1.h20` or `%r2.b7531`, highest first, and the lanes of the destination that they write,
+`%r0.h1` or `%r0.b310`. Operands of vmad with a preceding minus are not in the table.
 """
 
 from __future__ import annotations
+
+import re
+from itertools import combinations
 
 from .schema import Form
 
@@ -15,6 +19,16 @@ OPERATIONS = ("add", "sub", "avrg", "absdiff", "min", "max")
 
 SELECTORS = ("b0", "b1", "b2", "b3", "h0", "h1")
 """The byte or half-word of a register that a scalar video instruction reads or, with four operands, replaces."""
+SELECTOR = re.compile("b[0-7]{1,4}|h[0-3]{1,2}")
+"""What may follow a register's name and a dot in a video instruction; `takes` tells which of them an operand allows."""
+MASKS = {
+    lanes: frozenset(
+        letter + "".join(chosen) for count in range(1, lanes + 1)
+        for chosen in combinations("3210"[-lanes:], count)
+    )
+    for lanes, letter in ((2, "h"), (4, "b"))
+}  # fmt: skip
+"""Which half-words or bytes of the destination are written, highest first, by their number in a word."""
 SCALAR = "video.scalar."
 """Prefix of the keys of its rows; those that replace a part of the destination end with `MERGE`."""
 MERGE = ".merge"
@@ -77,3 +91,15 @@ FORMS: tuple[Form, ...] = (
         for lanes in (2, 4)
     ),
 )  # fmt: skip
+
+
+def takes(key: str, operand: str, selector: str) -> bool:
+    """True if an operand of a row may have this selector."""
+    if key.startswith(SCALAR):
+        return selector in SELECTORS and operand != "c" and (operand != "d" or key.endswith(MERGE))
+    if not key.startswith("video.") or operand == "c":
+        return False
+    lanes = int(key[-1])
+    if operand == "d":
+        return selector in MASKS[lanes]
+    return len(selector) == lanes + 1 and selector[0] == {2: "h", 4: "b"}[lanes]
