@@ -21,12 +21,14 @@ SELECTORS = ("b0", "b1", "b2", "b3", "h0", "h1")
 """The byte or half-word of a register that a scalar video instruction reads or, with four operands, replaces."""
 SELECTOR = re.compile("b[0-7]{1,4}|h[0-3]{1,2}")
 """What may follow a register's name and a dot in a video instruction; `takes` tells which of them an operand allows."""
+LETTERS = {2: "h", 4: "b"}
+"""What selectors of two half-words and of four bytes begin with."""
 MASKS = {
     lanes: frozenset(
         letter + "".join(chosen) for count in range(1, lanes + 1)
         for chosen in combinations("3210"[-lanes:], count)
     )
-    for lanes, letter in ((2, "h"), (4, "b"))
+    for lanes, letter in LETTERS.items()
 }  # fmt: skip
 """Which half-words or bytes of the destination are written, highest first, by their number in a word."""
 SCALAR = "video.scalar."
@@ -102,4 +104,4 @@ def takes(key: str, operand: str, selector: str) -> bool:
     lanes = int(key[-1])
     if operand == "d":
         return selector in MASKS[lanes]
-    return len(selector) == lanes + 1 and selector[0] == {2: "h", 4: "b"}[lanes]
+    return len(selector) == lanes + 1 and selector[0] == LETTERS[lanes]
