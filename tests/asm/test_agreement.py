@@ -99,6 +99,10 @@ TAKEN = {
         _TF32.format("0f3F800000"),
     ),
     "predicates": ("set.eq.and.u32.f32 %r0, %f0, %f1, 32", "setp.eq.and.bf16 %p0, %h0, %h1, !%p2"),
+    "minus": (
+        "vmad.u32.s32.u32 %r0, - %r1.h0, %r2, 5", "vmad.s32.s32.s32 %r0, -%r1, -%r2, -%r3",
+        "vmad.s32.s32.s32.po %r0, -%r1, -%r2, -5",
+    ),
     "istypep": ("istypep.texref %p0, %rd1", "istypep.samplerref %p0, 255", "istypep.surfref %p0, %rd1+4"),
 }  # fmt: skip
 
@@ -177,6 +181,10 @@ REFUSED = {
     "values": (
         "vmin4.u32.s32.s32 %r0, %r1, 2, %r3", "vadd2.u32.s32.s32 %r0, %f1, %r2, %r3", "alloca.u64 %rd0, %rd1, 7",
         "ld.global.L2::cache_hint.b32 %r0, [%rd1], %b128_1", "membar.alias.proxy",
+    ),
+    "minus": (
+        "vmad.s32.s32.s32 %r0, -%r1, %r2, -%r3", "vmad.s32.s32.s32.po %r0, %r1, %r2, -%r3", "add.s32 %r0, -%r1, %r2",
+        "vmad.s32.s32.s32 -%r0, %r1, %r2, %r3", "vadd.s32.s32.s32 %r0, -%r1, %r2", "not.pred %p0, -%p1",
     ),
     "istypep": ("istypep.texref %p0, %f64_1", "istypep.texref %r0, %rd1"),
 }  # fmt: skip

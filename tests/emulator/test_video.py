@@ -147,6 +147,11 @@ def test_lanes_are_selected_from_both_words_and_others_than_the_masked_are_those
         ("vmad.u32.u32.u32.sat %d, %a.h0, %b.h1, %c;", 0xFFFF, 0xFFFF0000, 0xFFFFFFFF, 0xFFFE0000),
         ("vmad.u32.u32.u32.sat %d, %a, %b, %c;", 0x7FFFFFFF, 0x10, 0, 0xFFFFFFFF),
         ("vmad.u32.u32.u32.sat.shr7 %d, %a, %b, %c;", 0xFFFFFFFF, 1, 0, 0xFFFFFFFF),
+        ("vmad.s32.s32.s32 %d, -%a.h0, %b, %c;", 3, 5, 100, 85),
+        ("vmad.s32.s32.s32 %d, -%a, -%b, -%c;", 3, 5, 100, 0xFFFFFFAB),
+        ("vmad.u32.u32.u32.po %d, -%a, -%b, %c;", 3, 5, 100, 116),
+        ("vmad.u32.u32.u32.sat.shr7 %d, %a, %b, -%c;", 0, 0, 256, 0xFFFFFFFE),
+        ("vmad.u32.u32.u32.sat %d, %a, -%b, %c;", 0x7FFFFFFF, 2, 0, 0x80000000),
         ("vmad.s32.u32.s32.sat.shr7 %d, %a, %b, %c;", 0xFFFFFFFF, 1, 0, 0xFFFFFFFF),
     ],
 )

@@ -14,9 +14,9 @@ from typing import NoReturn
 from ..errors import VerificationError
 from ..isa import dtypes
 from ..isa.instructions import table
-from ..isa.instructions.nearest import suggest
+from ..isa.instructions.nearest import unknown_opcode
 from ..isa.instructions.schema import Match, OperandSpec
-from ..isa.instructions.video import SELECTOR, takes
+from ..isa.instructions.video import MULTIPLY_ADD, SELECTOR, signs, takes
 from ..isa.special_registers import SPECIAL_REGISTERS
 from ..plural import counted
 from . import coordinates, widths
@@ -87,7 +87,8 @@ def bind(
     """
     rows = (match or table.match)(instruction.opcode)
     if not rows:
-        _refuse_opcode(instruction)
+        what, got, hint = unknown_opcode(instruction.opcode)
+        raise VerificationError(what, where=instruction.location, got=got, hint=hint, code="unknown-instruction")
     farthest: _Misfit | None = None
     out_of_range: Bound | None = None
     # Rows may share a spelling and differ in the modifiers they may combine: those that allow it come first.
@@ -113,25 +114,6 @@ def bind(
         hint=farthest.hint,
         code="wrong-operands",
     )
-
-
-def _refuse_opcode(instruction: Instruction) -> NoReturn:
-    """Raise for an opcode that no row reads: an unknown word, an unknown modifier, or an invalid combination."""
-    base, *modifiers = instruction.modifiers
-    rows = table.rows_of(base)
-    suggestion = suggest(instruction.opcode)
-    hint = 'if PTX has it, see "How to add an instruction" in CONTRIBUTING.md'
-    if suggestion:
-        hint = f"the nearest known spelling is `{suggestion}`; {hint}"
-    slots = [slot for row in rows for slot in row.modifier_slots]
-    unknown = [modifier for modifier in modifiers if not any(slot.accepts(modifier) for slot in slots)]
-    together = "do not go together, stand in the wrong order, or one is missing"
-    what, got = f"the modifiers of `{instruction.opcode}` {together}", None
-    if not rows:
-        what = f"`{instruction.opcode}` is not a known instruction"
-    elif unknown:
-        what, got = f"`.{unknown[0]}` is not a modifier of `{base}`", instruction.opcode
-    raise VerificationError(what, where=instruction.location, got=got, hint=hint, code="unknown-instruction")
 
 
 @lru_cache(maxsize=4096)
@@ -168,6 +150,11 @@ class _Binder:
         for index, (spec, operand) in enumerate(zip(specs, given, strict=False)):
             self.depth = index + 1
             self._bind(spec, operand, found)
+        if self.match.form.key == MULTIPLY_ADD:
+            negated = [name for name, operand in found.items() if isinstance(operand, Register) and operand.minus]
+            wrong = signs(negated, bool(self.match.modifiers.get("po")))
+            if isinstance(wrong, str):
+                raise _Misfit(self.depth, f"`{self.instruction.opcode}`: {wrong}", "one of a and b, or c")
         return found
 
     def _fail(self, what: str, expected: str, operand: Operand, hint: str | None = None) -> NoReturn:
@@ -334,8 +321,16 @@ class _Binder:
 
     def _register(self, spec: OperandSpec, operand: Register, type_name: str, access: str, register_only: bool) -> None:
         declared = self._declared(operand.name)
-        if operand.negated and (type_name != "pred" or access != "read"):
-            self._fail(f"{self._place(spec)} cannot be negated", f"a .{type_name} register without `!`", operand)
+        if operand.minus:
+            negatable = self.match.form.key == MULTIPLY_ADD and access == "read"
+        else:
+            negatable = type_name == "pred" and access == "read"
+        if operand.negated and not negatable:
+            self._fail(
+                f"{self._place(spec)} cannot be negated",
+                f"a .{type_name} register without `{'-' if operand.minus else '!'}`",
+                operand,
+            )
         if declared is None and "." in operand.name:
             declared = self._selected(spec, operand)
         if declared is None:

@@ -96,9 +96,9 @@ class _Normal:
 
     def _operand(self, operand: nodes.Operand, scope: _Scope) -> Any:
         if isinstance(operand, nodes.Register):
-            return (self._name(operand.name, scope), operand.negated)
+            return (self._name(operand.name, scope), operand.negated, operand.minus)
         if isinstance(operand, nodes.Symbol):
-            return (self._name(operand.name, scope), False, operand.offset)
+            return (self._name(operand.name, scope), False, False, operand.offset)
         if isinstance(operand, nodes.Integer):
             return operand.value
         if isinstance(operand, nodes.Float):

@@ -56,7 +56,7 @@ def _form(operand: Operand, types: Types) -> Any:
 
 def _negated(operand: Register, types: Types) -> Any:
     declared = types.get(operand.name)
-    return None if declared is None else ("!", declared)
+    return None if declared is None else ("-" if operand.minus else "!", declared)
 
 
 def _address(operand: Address, types: Types) -> Any:

@@ -19,12 +19,13 @@ from ..errors import SourceLocation
 class Register:
     """A register or special register by name, percent sign included: `%r1`, `%tid.x`, or a bare `r1`.
 
-    `negated` is the `!` before a predicate operand. The declarations of the function, not the parser, decide whether a
-    bare name is a register, a variable or a label.
+    `negated` is the `!` before a predicate operand or, with `minus`, the `-` before an operand of vmad. The
+    declarations of the function, not the parser, decide whether a bare name is a register, a variable or a label.
     """
 
     name: str
     negated: bool = False
+    minus: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,11 +158,11 @@ class OperandParser(Cursor):
             assert isinstance(constant, (Integer, Float))
             return negate(constant)
         if self.kinds[first + 1] == WORD and self.texts[first + 1] != "WARP_SZ":
-            self.at += 1  # a negated source of the video instructions, `-%r1.h0`
+            self.at += 1  # a source of vmad, `-%r1.h0`
             inner = self.operand(context)
-            if not isinstance(inner, (Register, Raw)):
+            if not isinstance(inner, Register):
                 self.fail("only a register or a constant may follow `-`", index=first)
-            return Raw(self.tokens.joined(first, self.at))
+            return Register(inner.name, negated=True, minus=True)
         return self._constant()
 
     def _constant(self) -> Integer | Float:

@@ -54,7 +54,7 @@ def operand_text(operand: nodes.Operand) -> str:
 
 def _register(operand: nodes.Register) -> str:
     name = name_text(operand.name)
-    return f"!{name}" if operand.negated else name
+    return f"{'-' if operand.minus else '!'}{name}" if operand.negated else name
 
 
 def _float(operand: nodes.Float) -> str:

@@ -47,6 +47,7 @@ def selected(d: Decode, name: str) -> tuple[int, str]:
         whole, _, selector = operand.name.rpartition(".")
         if whole and SELECTOR.fullmatch(selector):
             return d.slot_of(Register(whole), dtypes.u32), selector
+        return d.slot_of(Register(operand.name), dtypes.u32), ""
     return d.source(name, dtypes.u32), ""
 
 

@@ -3,7 +3,8 @@
 ptxas deviates from the PTX ISA when a result exceeds 32 bits. These are the rules of the code it emits, which an H200
 confirmed for whole registers and for their parts (`tests/golden/conformance.npz`):
 
-    value        exact in 64 bits with a sign, of vshl too. vmad takes whole words as signed, whatever their types say
+    value        exact in 64 bits with a sign, of vshl too. vmad takes whole words as signed, whatever their types say.
+                 A minus before an operand negates the product or c, and makes the shift and the limits signed
     .sat         to s32: both limits. To u32: sums, differences, minima and maxima become 0 below it, and keep their
                  low 32 bits above it; vshl, vshr (in 34 bits with a sign) and vmad also stop at the upper limit
     .sat, part   a value with any bit above the part's largest value, which a negative one has, becomes that value;
@@ -20,7 +21,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ...isa import dtypes
-from ...isa.instructions.video import SCALAR
+from ...isa.instructions.video import MULTIPLY_ADD, SCALAR, signs
 from ..machine.frame import Frame
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
@@ -131,22 +132,24 @@ def scalar(d: Decode) -> Step:
     return _one_by_one(a, b, c, out, one)
 
 
-@HANDLERS.add(SCALAR + "mad")
+@HANDLERS.add(MULTIPLY_ADD)
 def multiply_add(d: Decode) -> Step:
     signed = [d.modifier(name) == "s32" for name in ("atype", "btype")]
     (a, part_a), (b, part_b) = selected(d, "a"), selected(d, "b")
-    c, out = d.source("c", dtypes.u32), d.destination("d", dtypes.u32)
+    (c, _), out = selected(d, "c"), d.destination("d", dtypes.u32)
+    of_product, of_third = (int(sign) for sign in signs([name for name in "abc" if d.negated(name)], False))
+    has_sign = any(signed) or of_product * of_third < 0
     plus, saturates = int(bool(d.modifiers.get("po"))), bool(d.modifiers.get("sat"))
     shift = {"shr7": 7, "shr15": 15}.get(d.modifier("scale"), 0)
 
-    def factor(word: int, part: str, has_sign: bool) -> int:
-        return _part_of(word, part, has_sign or not part)
+    def factor(word: int, part: str, extends: bool) -> int:
+        return _part_of(word, part, extends or not part)
 
     def one(left: int, right: int, third: int) -> int:
         product = factor(left, part_a, signed[0]) * factor(right, part_b, signed[1])
-        value = product + _with_sign(third, 32) + plus
-        value = value >> shift if any(signed) else _with_sign((value & _LONG) >> shift, 64)
-        return (_clamped(value, any(signed)) if saturates else value) & _WORD
+        value = of_product * product + of_third * _with_sign(third, 32) + plus
+        value = value >> shift if has_sign else _with_sign((value & _LONG) >> shift, 64)
+        return (_clamped(value, has_sign) if saturates else value) & _WORD
 
     return _one_by_one(a, b, c, out, one)
 

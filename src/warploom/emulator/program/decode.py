@@ -79,7 +79,7 @@ class Decode:
         return operand.value
 
     def negated(self, name: str) -> bool:
-        """True if a predicate operand has a `!`."""
+        """True if an operand has a `!` or a minus."""
         operand = self.operands.get(name)
         return isinstance(operand, Register) and operand.negated
 

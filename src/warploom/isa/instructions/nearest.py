@@ -51,6 +51,24 @@ def suggest(opcode: str) -> str:
     return next((spelling for *_, form, spelling in found if _goes_together(form, spelling)), "")
 
 
+def unknown_opcode(opcode: str) -> tuple[str, str | None, str]:
+    """What is wrong with an opcode that no row reads, what stands in the text, and a hint: an unknown word, an unknown
+    modifier, or an invalid combination."""
+    base, *modifiers = opcode.split(".")
+    suggestion = suggest(opcode)
+    hint = 'if PTX has it, see "How to add an instruction" in CONTRIBUTING.md'
+    if suggestion:
+        hint = f"the nearest known spelling is `{suggestion}`; {hint}"
+    rows = rows_of(base)
+    slots = [slot for row in rows for slot in row.modifier_slots]
+    unknown = [modifier for modifier in modifiers if not any(slot.accepts(modifier) for slot in slots)]
+    if not rows:
+        return f"`{opcode}` is not a known instruction", None, hint
+    if unknown:
+        return f"`.{unknown[0]}` is not a modifier of `{base}`", opcode, hint
+    return f"the modifiers of `{opcode}` do not go together, stand in the wrong order, or one is missing", None, hint
+
+
 def letters(one: str, other: str) -> float:
     """The difference of two words, 0 to 1: the least number of insertions, deletions, exchanges and swaps of letters,
     per letter of the word; little if one is the beginning of the other."""

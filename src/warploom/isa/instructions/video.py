@@ -2,12 +2,13 @@
 
 The scalar ones select a byte or half-word of an operand with a selector, `%r1.b0` or `%r1.h1`. The others select each
 of theirs from both operands, `%r1.h20` or `%r2.b7531`, highest first, and the lanes of the destination that they write,
-`%r0.h1` or `%r0.b310`. Operands of vmad with a preceding minus are not in the table.
+`%r0.h1` or `%r0.b310`. Sources of vmad may have a minus: `signs` tells what it negates.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from itertools import combinations
 
 from .schema import Form
@@ -34,6 +35,8 @@ MASKS = {
 SCALAR = "video.scalar."
 """Prefix of the keys of its rows; those that replace a part of the destination end with `MERGE`."""
 MERGE = ".merge"
+MULTIPLY_ADD = SCALAR + "mad"
+"""Key of the row of vmad."""
 SECOND = "add min max"
 _SCALAR_TYPES = {"dtype": "u32 s32", "atype": "u32 s32", "btype": "u32 s32"}
 
@@ -54,8 +57,6 @@ def _scalar(operation: str, pattern: str, a: str, b: str, slots: dict[str, str],
     )
 
 
-_MULTIPLY_ADD = {**_SCALAR_TYPES, "scale": "shr7 shr15"}
-
 FORMS: tuple[Form, ...] = (
     *(
         form
@@ -74,8 +75,8 @@ FORMS: tuple[Form, ...] = (
     ),
     *_scalar("set", "vset.atype.btype.cmp", "atype", "btype", _COMPARISON, "9.7.18.1.4"),
     Form(
-        "video.scalar.mad", "vmad.dtype.atype.btype{.po}{.sat}{.scale}", ">d:dtype, a:atype, b:btype, c:dtype",
-        _MULTIPLY_ADD, ptx=(2, 0), section="9.7.18.1.3",
+        MULTIPLY_ADD, "vmad.dtype.atype.btype{.po}{.sat}{.scale}", ">d:dtype, a:atype, b:btype, c:dtype",
+        _SCALAR_TYPES | {"scale": "shr7 shr15"}, ptx=(2, 0), section="9.7.18.1.3",
     ),
     *(
         Form(
@@ -93,6 +94,16 @@ FORMS: tuple[Form, ...] = (
         for lanes in (2, 4)
     ),
 )  # fmt: skip
+
+
+def signs(minuses: Collection[str], plus_one: bool) -> tuple[int, int] | str:
+    """The signs of the product a * b and of c in vmad if these operands have a minus, or why they may not have it."""
+    product, third = ("a" in minuses) != ("b" in minuses), "c" in minuses
+    if product and third:
+        return "the product and c are both negated"
+    if (product or third) and plus_one:
+        return ".po allows no negated operand"
+    return 1 - 2 * product, 1 - 2 * third
 
 
 def takes(key: str, operand: str, selector: str) -> bool:

@@ -241,6 +241,8 @@ class Writer:
 
     def _operand(self, node: nodes.Operand, dtype: DType | None) -> str:
         if isinstance(node, nodes.Register):
+            if node.minus:
+                raise _no_form(f"`-{node.name}`: a negated operand of vmad")
             return self._name(node.name) + (".negated" if node.negated else "")
         if isinstance(node, nodes.Symbol):
             return f"{self._name(node.name)} + {node.offset}" if node.offset else self._name(node.name)
