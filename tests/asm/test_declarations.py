@@ -24,6 +24,9 @@ TAKEN = [
     {"head": ".global .u32 v; .global .u64 w[2] = {v+4, generic(v)}; .global .u8 b[2] = {0xff(v), 3};"},
     {"head": ".global .f32 v[2][2] = {{1.0, 2.0}, {0f00000000}}; .global .b8 s[] = {1, 2}; .const .b32 c = 1.5;"},
     {"head": ".global .v2 .b32 v = {1, 2}; .extern .shared .b8 s[]; .global .align 4096 .b32 a;"},
+    {"body": "mov.b32 %r1, 1; { mov.b32 %r1, 2; .reg .b64 %r1; mov.b64 %r1, 3; }"},
+    {"body": "mov.u32 %r1, %tid.x; .reg .b32 %tid; mov.u32 %tid, %ntid.x;"},
+    {"body": ".reg .v4 .f32 %tid; mov.f32 %f1, %tid.x;"},
     {"directives": ".maxntid 128 .minnctapersm 2 .maxnreg 64"},
     {"parameters": ".param .align 8 .b8 a[32760]"},
 ]
@@ -46,6 +49,20 @@ REFUSED = {
         {"body": "call 1;"},
         {"body": "A: brx.idx %r1, A;"},
         {"head": ".func f(.reg .b64 a); .func f(.reg .b32 a) { ret; }"},
+    ],
+    "used before they are declared": [
+        {"body": "mov.u32 %x, 1; .reg .b32 %x;"},
+        {"body": "mov.u32 %r1, x; .shared .b32 x;"},
+        {"body": "@%p bra A; .reg .pred %p; A:"},
+        {"body": "brx.idx %r1, targets; targets: .branchtargets A; A:"},
+        {"body": "mov.u64 %rd1, f; call (%r1), %rd1, (%r2), pr; " + PROTOTYPE, "head": DOUBLED},
+        {"body": "call f; ret; } .func f() {"},
+        {"head": ".global .u64 v = w; .global .u64 w;"},
+    ],
+    "special registers that a declaration hides": [
+        {"body": ".reg .b32 %tid; mov.u32 %r1, %tid.x;"},
+        {"body": ".reg .b32 %ctaid; { mov.u32 %r1, %ctaid.y; }"},
+        {"body": ".shared .b32 %ntid; mov.u32 %r1, %ntid.x;"},
     ],
     "variables": [
         {"head": ".shared .align 3 .b8 s[64];"},

@@ -18,7 +18,7 @@ from tests.testing.texts import bad, good, write
 def test_a_finding_shows_both_lines_of_the_text_who_did_what_and_the_fix(tmp_path: Path) -> None:
     path = write(tmp_path, "bad", bad())
     numbered = {line.strip(): number for number, line in enumerate(path.read_text().splitlines(), 1)}
-    write_line = numbered["st.shared.u32 [%r1], %tid;"]
+    write_line = numbered["st.shared.u32 [%r1], %idx;"]
     store_line = next(number for line, number in numbered.items() if "cp.async.bulk.global" in line)
     said = run("check", path).stdout
     assert f"--> bad.ptx:{store_line}\n" in said and f"::: bad.ptx:{write_line}\n" in said

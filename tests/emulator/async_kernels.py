@@ -1,7 +1,7 @@
 """Small kernels of asynchronous instructions as PTX text, for the emulator's tests.
 
 As a body begins, argument n is in %a{n} (a buffer's or a tensor map's 64-bit address) or %s{n} (a 32-bit scalar), and
-%tid holds %tid.x. `tile` (16 KiB) and `bar` (four mbarriers) are in shared memory, their addresses in %tile and %bar.
+%idx holds %tid.x. `tile` (16 KiB) and `bar` (four mbarriers) are in shared memory, their addresses in %tile and %bar.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _REGISTERS = """
     .reg .b16 %h<8>;
     .reg .b32 %r<48>;
     .reg .b64 %rd<32>;
-    .reg .b32 %tid;
+    .reg .b32 %idx;
     .reg .b32 %tile;
     .reg .b32 %bar;
     .reg .b32 %i;
@@ -47,7 +47,7 @@ def text_of(body: str, arguments: tuple[object, ...], target: str = "sm_90a", di
         else:
             heads.append(f".param .u32 {name}")
             loads += [f".reg .b32 %s{number};", f"ld.param.u32 %s{number}, [{name}];"]
-    start = ["mov.u32 %tid, %tid.x;", "setp.eq.u32 %first, %tid, 0;", "mov.u32 %tile, tile;", "mov.u32 %bar, bar;"]
+    start = ["mov.u32 %idx, %tid.x;", "setp.eq.u32 %first, %idx, 0;", "mov.u32 %tile, tile;", "mov.u32 %bar, bar;"]
     lines = "\n    ".join([*loads, *start])
     return (
         f".version 8.7\n.target {target}\n.address_size 64\n.visible .entry k({', '.join(heads)}) {directives}\n"
@@ -90,7 +90,7 @@ def wait(parity: int = 0, barrier: int = 0, tag: str = "0") -> str:
 def dump(pointer: str, size: int, threads: int = 32, start: int = 0, tag: str = "0") -> str:
     """All threads copy `size` bytes of the tile, from `start` on, to global memory at `pointer`."""
     return f"""
-    shl.b32 %i, %tid, 2;
+    shl.b32 %i, %idx, 2;
 dump_{tag}:
     setp.ge.u32 %p15, %i, {size};
     @%p15 bra dumped_{tag};
@@ -108,7 +108,7 @@ dumped_{tag}:
 def fill(pointer: str, size: int, threads: int = 32, tag: str = "0") -> str:
     """All threads copy `size` bytes of global memory into the tile, and wait for each other."""
     return f"""
-    shl.b32 %i, %tid, 2;
+    shl.b32 %i, %idx, 2;
 fill_{tag}:
     setp.ge.u32 %p15, %i, {size};
     @%p15 bra filled_{tag};

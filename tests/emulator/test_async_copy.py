@@ -9,7 +9,7 @@ from tests.emulator.async_kernels import SCHEDULES, dump, emulate, init, wait, w
 from tests.errors import refused
 
 PLACES = """
-    shl.b32 %r1, %tid, {shift};
+    shl.b32 %r1, %idx, {shift};
     cvt.u64.u32 %rd1, %r1;
     add.u64 %rd1, %rd1, %a0;
     add.u32 %r1, %r1, %tile;
@@ -43,7 +43,7 @@ def test_what_lies_beyond_the_source_size_is_zero(taken):
 
 def test_threads_may_take_different_numbers_of_bytes():
     source, out = words(128), np.full(128, 9, np.uint32)
-    body = "and.b32 %r2, %tid, 15;\n" + copies(16, ", %r2") + DONE + dump("%a1", 512)
+    body = "and.b32 %r2, %idx, 15;\n" + copies(16, ", %r2") + DONE + dump("%a1", 512)
     emulate(body, source, out)
     expected = source.view(np.uint8).reshape(32, 16).copy()
     for thread in range(32):
@@ -53,7 +53,7 @@ def test_threads_may_take_different_numbers_of_bytes():
 
 def test_an_ignored_source_reads_as_zero():
     source, out = words(32), np.full(32, 9, np.uint32)
-    emulate("setp.ge.u32 %p1, %tid, 16;\n" + copies(4, ", %p1") + DONE + dump("%a1", 128), source, out)
+    emulate("setp.ge.u32 %p1, %idx, 16;\n" + copies(4, ", %p1") + DONE + dump("%a1", 128), source, out)
     assert np.array_equal(out[:16], source[:16]) and not out[16:].any()
 
 
@@ -100,7 +100,7 @@ def test_lanes_that_commit_apart_wait_for_their_own_groups():
     """Odd lanes put their copy into an older group than even lanes; with one group left pending only theirs is done."""
     source, out = words(32), np.zeros(32, np.uint32)
     emulate(
-        copies(4).replace("cp.async.ca", "and.b32 %r2, %tid, 1;\nsetp.eq.u32 %p1, %r2, 1;\n@%p1 cp.async.ca")
+        copies(4).replace("cp.async.ca", "and.b32 %r2, %idx, 1;\nsetp.eq.u32 %p1, %r2, 1;\n@%p1 cp.async.ca")
         + "cp.async.commit_group;\n@!%p1 cp.async.ca.shared.global [%r1], [%rd1], 4;\n"
         + "cp.async.commit_group;\ncp.async.wait_group 1;\nbar.sync 0;\n" + dump("%a1", 128),
         source, out,

@@ -13,16 +13,16 @@ from warploom.errors import DeadlockError
 from warploom.sanitizer import Sanitizer
 
 EXCHANGE = """
-    shl.b32 %r1, %tid, 2;
+    shl.b32 %r1, %idx, 2;
     add.u32 %r1, %r1, %tile;
-    st.shared.u32 [%r1], %tid;
+    st.shared.u32 [%r1], %idx;
     {barrier}
     mov.u32 %r2, {last};
-    sub.u32 %r3, %r2, %tid;
+    sub.u32 %r3, %r2, %idx;
     shl.b32 %r4, %r3, 2;
     add.u32 %r4, %r4, %tile;
     ld.shared.u32 %r5, [%r4];
-    mul.wide.u32 %rd1, %tid, 4;
+    mul.wide.u32 %rd1, %idx, 4;
     add.u64 %rd1, %rd1, %a0;
     st.global.u32 [%rd1], %r5;
 """
@@ -47,14 +47,14 @@ def test_a_block_that_is_no_multiple_of_a_warp(threads):
 
 def test_threads_that_exited_are_not_waited_for():
     out = np.zeros(64, np.uint32)
-    leave = "setp.ge.u32 %p1, %tid, 64;\n@%p1 exit;\n"
+    leave = "setp.ge.u32 %p1, %idx, 64;\n@%p1 exit;\n"
     emulate(leave + EXCHANGE.format(barrier="bar.sync 0;", last=63), out, threads=96)
     assert np.array_equal(out, np.arange(64)[::-1])
 
 
 def test_single_threads_of_a_warp_may_have_exited():
     out = np.zeros(64, np.uint32)
-    leave = "setp.eq.u32 %p1, %tid, 40;\n@%p1 exit;\n"
+    leave = "setp.eq.u32 %p1, %idx, 40;\n@%p1 exit;\n"
     emulate(leave + EXCHANGE.format(barrier="bar.sync 0, 64;", last=63), out, threads=64)
     others = np.arange(64) != 40
     others[63 - 40] = False  # it reads what thread 40 did not write
@@ -67,7 +67,7 @@ def test_producers_arrive_and_consumers_wait(schedule, seed):
     out = np.zeros(8, np.uint32)
     body = """
         mov.u32 %r1, 0;
-        setp.ge.u32 %p1, %tid, 32;
+        setp.ge.u32 %p1, %idx, 32;
         @%p1 bra produce;
     consume:
         bar.sync 1, 64;
@@ -109,8 +109,8 @@ def test_producers_arrive_and_consumers_wait(schedule, seed):
 def test_a_reduction_gives_all_threads_the_votes_of_all(instruction, expected):
     out = np.full(64, 99, np.uint32)
     emulate(
-        "setp.lt.u32 %p1, %tid, 40;\nsetp.gt.u32 %p3, %tid, 1000;\n" + instruction
-        + "\nmul.wide.u32 %rd1, %tid, 4;\nadd.u64 %rd1, %rd1, %a0;\nst.global.u32 [%rd1], %r2;",
+        "setp.lt.u32 %p1, %idx, 40;\nsetp.gt.u32 %p3, %idx, 1000;\n" + instruction
+        + "\nmul.wide.u32 %rd1, %idx, 4;\nadd.u64 %rd1, %rd1, %a0;\nst.global.u32 [%rd1], %r2;",
         out, threads=64,
     )  # fmt: skip
     assert (out == expected).all()
@@ -120,14 +120,14 @@ def test_a_divided_warp_may_arrive_in_parts_at_an_unaligned_barrier():
     out = np.zeros(32, np.uint32)
     body = """
         st.shared.u32 [tile], 0;
-        setp.lt.u32 %p1, %tid, 7;
+        setp.lt.u32 %p1, %idx, 7;
         @%p1 bra low;
         barrier.sync 4, 32;
         bra end;
     low:
         barrier.sync 4, 32;
     end:
-        mul.wide.u32 %rd1, %tid, 4;
+        mul.wide.u32 %rd1, %idx, 4;
         add.u64 %rd1, %rd1, %a0;
         st.global.u32 [%rd1], 1;
     """
@@ -136,7 +136,7 @@ def test_a_divided_warp_may_arrive_in_parts_at_an_unaligned_barrier():
 
 
 ONE_BY_ONE = """
-    and.b32 %r9, %tid, 1;
+    and.b32 %r9, %idx, 1;
     setp.eq.u32 %p1, %r9, 0;
     @%p1 barrier{of} 0{count};
     @!%p1 barrier{of} 0{count};
@@ -157,7 +157,7 @@ def test_threads_that_a_guard_keeps_from_a_barrier_come_to_the_next_one(of, coun
 
 def test_threads_that_meet_at_the_barrier_of_a_cluster_may_come_one_by_one():
     out = np.zeros(64, np.uint32)
-    body = "setp.lt.u32 %p1, %tid, 7;\n" + "".join(
+    body = "setp.lt.u32 %p1, %idx, 7;\n" + "".join(
         f"{guard} barrier.cluster.{part};\n" for guard in ("@%p1", "@!%p1") for part in ("arrive", "wait")
     )
     emulate(EXCHANGE.format(barrier=body, last=63), out, threads=64)
@@ -167,8 +167,8 @@ def test_threads_that_meet_at_the_barrier_of_a_cluster_may_come_one_by_one():
 def test_half_of_two_warps_is_not_one_warp():
     """A warp arrives when its last thread does, whatever the count: here none does."""
     body = """
-        setp.lt.u32 %p1, %tid, 16;
-        setp.ge.u32 %p2, %tid, 48;
+        setp.lt.u32 %p1, %idx, 16;
+        setp.ge.u32 %p2, %idx, 48;
         @%p1 barrier.sync 1, 32;
         @%p2 barrier.sync 1, 32;
         barrier.sync 2, 64;
@@ -177,7 +177,7 @@ def test_half_of_two_warps_is_not_one_warp():
         emulate(body, threads=64)
 
 
-PARTED = "setp.lt.u32 %p1, %tid, 7;\n@%p1 bra low;\n{0}\nbra end;\nlow:\n{0}\nend:"
+PARTED = "setp.lt.u32 %p1, %idx, 7;\n@%p1 bra low;\n{0}\nbra end;\nlow:\n{0}\nend:"
 
 
 @pytest.mark.parametrize("aligned", ["bar.sync 0;", "barrier.sync.aligned 0;", "barrier.cluster.arrive.aligned;"])
@@ -189,10 +189,10 @@ def test_an_aligned_barrier_takes_the_threads_of_a_warp_together(aligned):
 @pytest.mark.parametrize("aligned", ["bar.sync", "barrier.sync.aligned", "barrier.cta.sync.aligned"])
 def test_the_guard_of_an_aligned_barrier_is_the_same_for_all_threads_of_a_warp(aligned):
     with refused("named-barrier", "25 of them left out"):
-        emulate(f"setp.lt.u32 %p1, %tid, 7;\n@%p1 {aligned} 0;", threads=64)
+        emulate(f"setp.lt.u32 %p1, %idx, 7;\n@%p1 {aligned} 0;", threads=64)
 
 
-SPLIT = "setp.ge.u32 %p1, %tid, 32;\n@%p1 bra other;\n{}\nbra end;\nother:\n{}\nend:"
+SPLIT = "setp.ge.u32 %p1, %idx, 32;\n@%p1 bra other;\n{}\nbra end;\nother:\n{}\nend:"
 MISUSE = {
     "barrier 16": ("mov.u32 %r1, 16;\nbar.sync %r1;", ("named-barrier", "16")),
     "count of 48": ("bar.sync 0, 48;", ("named-barrier", "48")),
@@ -217,7 +217,7 @@ def test_a_warp_may_wait_at_a_barrier_at_which_it_has_arrived_without_waiting():
     out = np.zeros(64, np.uint32)
     ring = "bar.arrive 1, 64;\nbar.sync 1, 64;\nbar.arrive 2, 64;"
     body = SPLIT.format(ring, "bar.sync 2, 64;") + (
-        "\nmul.wide.u32 %rd1, %tid, 4;\nadd.u64 %rd1, %rd1, %a0;\nst.global.u32 [%rd1], 1;"
+        "\nmul.wide.u32 %rd1, %idx, 4;\nadd.u64 %rd1, %rd1, %a0;\nst.global.u32 [%rd1], 1;"
     )
     emulate(body, out, threads=64)
     assert out.all()

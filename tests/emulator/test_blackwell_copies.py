@@ -72,10 +72,10 @@ def test_two_ctas_may_write_different_bytes_of_the_same_16(masks, races):
 def test_asynchronous_stores_and_reductions_reach_global_memory():
     out = np.zeros(33, np.uint32)
     body = """
-    mul.wide.u32 %rd0, %tid, 4;
+    mul.wide.u32 %rd0, %idx, 4;
     add.u64 %rd0, %rd0, %a0;
-    st.async.release.gpu.global.b32 [%rd0], %tid;
-    red.async.release.sys.global.add.u32 [%a0+128], %tid;
+    st.async.release.gpu.global.b32 [%rd0], %idx;
+    red.async.release.sys.global.add.u32 [%a0+128], %idx;
     """
     emulate(body, out, target="sm_100a")
     np.testing.assert_array_equal(out, [*range(32), sum(range(32))])
@@ -142,7 +142,7 @@ def test_a_map_whose_atomicity_was_replaced_loads_as_one_that_has_it(code):
         body = init(1)
         if swizzle == "128B":
             body += f"""
-            mul.wide.u32 %rd0, %tid, 4;
+            mul.wide.u32 %rd0, %idx, 4;
             add.u64 %rd1, %a0, %rd0;
             ld.b32 %r0, [%rd1];
             add.u64 %rd1, %a2, %rd0;

@@ -99,7 +99,7 @@ def test_groups_belong_to_their_thread():
     @%first cp.async.bulk.global.shared::cta.bulk_group [%a0], [tile], 16;
     @%first cp.async.bulk.commit_group;
     @!%first cp.async.bulk.wait_group 0;
-    setp.eq.u32 %p1, %tid, 1;
+    setp.eq.u32 %p1, %idx, 1;
     @%p1 ld.global.u32 %r1, [%a0];
     @%p1 st.global.u32 [%a1], %r1;
     """
@@ -202,7 +202,7 @@ def test_st_async_stores_registers_and_signals_their_bytes(schedule, seed):
         init(1) + TO_THE_OTHER
         + "@%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 256;\n" + cluster_sync()
         + """
-        shl.b32 %r5, %tid, 3;
+        shl.b32 %r5, %idx, 3;
         cvt.u64.u32 %rd4, %r5;
         add.u64 %rd4, %rd4, %rd2;
         ld.global.v2.u32 {%r6, %r7}, [%rd4];
@@ -221,7 +221,7 @@ def test_red_async_adds_in_the_other_cta():
         init(1) + TO_THE_OTHER
         + "@%first st.shared.u32 [tile], 100;\n@%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 128;\n"
         + cluster_sync()
-        + "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%r3], %tid, [%r4];\n"
+        + "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%r3], %idx, [%r4];\n"
         + wait(0) + "mul.wide.u32 %rd5, %r1, 4;\nadd.u64 %rd5, %rd5, %a1;\nld.shared.u32 %r6, [tile];\n"
         + "@%first st.global.u32 [%rd5], %r6;\n" + cluster_sync(),
         words(128), out, grid=2, cluster=2,
@@ -247,7 +247,7 @@ MISUSE = {
         ("invalid-operand", None, "a destination in another CTA of the cluster"),
     ),
     "asynchronous store without a cluster": (
-        init(1) + "st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%tile], %tid, [%bar];",
+        init(1) + "st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%tile], %idx, [%bar];",
         ("invalid-operand",),
     ),
 }  # fmt: skip

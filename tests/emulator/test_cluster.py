@@ -55,7 +55,7 @@ def test_getctarank_is_the_inverse_of_mapa():
 
 def test_threads_that_exited_are_not_waited_for_at_the_cluster_barrier():
     out = np.zeros(2, np.uint32)
-    leave = "setp.ge.u32 %p1, %tid, 32;\n@%p1 exit;\n"
+    leave = "setp.ge.u32 %p1, %idx, 32;\n@%p1 exit;\n"
     emulate(leave + NEIGHBOUR + cluster_sync() + "@%first st.global.u32 [%rd1], 1;", out, threads=64, grid=2, cluster=2)
     assert out.all()
 
@@ -102,7 +102,7 @@ MISUSE = {
 
 def test_a_lane_may_map_a_rank_that_is_not_there_and_not_use_the_address():
     """CuTe's scheduler warp maps its barrier into the CTA of each lane's number; the first lanes then arrive."""
-    emulate("and.b32 %r1, %tid, 31;\nmapa.shared::cluster.u32 %r2, %tile, %r1;", np.zeros(2, np.uint32), grid=2,
+    emulate("and.b32 %r1, %idx, 31;\nmapa.shared::cluster.u32 %r2, %tile, %r1;", np.zeros(2, np.uint32), grid=2,
             cluster=2)  # fmt: skip
 
 
@@ -116,7 +116,7 @@ def test_a_deadlock_at_the_cluster_barrier_names_the_missing_warps():
     body = """
     mov.u32 %r1, %cluster_ctarank;
     setp.eq.u32 %p1, %r1, 1;
-    setp.ge.u32 %p2, %tid, 32;
+    setp.ge.u32 %p2, %idx, 32;
     and.pred %p1, %p1, %p2;
     @%p1 bra stuck;
     barrier.cluster.arrive;
@@ -134,14 +134,14 @@ def test_a_deadlock_at_the_cluster_barrier_names_the_missing_warps():
 # -- registers ---------------------------------------------------------------------------------------------------
 
 ROLES = """
-    setp.ge.u32 %p1, %tid, 128;
+    setp.ge.u32 %p1, %idx, 128;
     @%p1 bra consumer;
     setmaxnreg.dec.sync.aligned.u32 {low};
     bra end;
 consumer:
     setmaxnreg.inc.sync.aligned.u32 {high};
 end:
-    mul.wide.u32 %rd1, %tid, 4;
+    mul.wide.u32 %rd1, %idx, 4;
     add.u64 %rd1, %rd1, %a0;
     st.global.u32 [%rd1], 1;
 """

@@ -369,3 +369,13 @@ def test_a_trap_names_the_thread():
     with refused("emulation") as caught:
         emulate("setp.eq.u32 %p1, %r0, 17; @%p1 trap;")
     assert "(17, 0, 0)" in str(caught.value)
+
+
+def test_a_name_means_the_outer_register_until_its_block_declares_it() -> None:
+    body = "mov.u32 %r1, 1; { add.u32 %r1, %r1, 4; .reg .b64 %r1; mov.b64 %r1, 7; bra END; END: }"
+    assert per_thread(body).tolist() == [5] * 64
+
+
+def test_a_register_hides_the_special_register_of_its_name_from_its_declaration_on() -> None:
+    body = "mov.u32 %r1, %laneid; .reg .u32 %laneid; mov.u32 %laneid, 3; add.u32 %r1, %r1, %laneid;"
+    assert per_thread(body).tolist() == [*range(3, 35)] * 2

@@ -45,9 +45,9 @@ RING = """
     bar.sync 0;
     mov.u32 %r1, 0;                             // turn
     mov.u32 %r9, 0;
-    setp.ge.u32 %p2, %tid, 32;
+    setp.ge.u32 %p2, %idx, 32;
     @%p2 bra consumer;
-    setp.eq.u32 %p1, %tid, 0;
+    setp.eq.u32 %p1, %idx, 0;
 producer:
     TOGETHER
     @!%p1 bra others;
@@ -94,7 +94,7 @@ filled:
     add.u32 %r1, %r1, 1;
     setp.lt.u32 %p4, %r1, 6;
     @%p4 bra consumer;
-    and.b32 %r11, %tid, 31;
+    and.b32 %r11, %idx, 31;
     mul.wide.u32 %rd1, %r11, 4;
     add.u64 %rd1, %rd1, %a0;
     st.global.u32 [%rd1], %r9;
@@ -130,20 +130,20 @@ HALVES = """
     .shared .align 8 .b64 gate;
     @%first mbarrier.init.shared::cta.b64 [gate], 1;
     bar.warp.sync 0xffffffff;
-    setp.lt.u32 %p1, %tid, 16;
+    setp.lt.u32 %p1, %idx, 16;
     selp.b32 %r1, 0x0000ffff, 0xffff0000, %p1;
-    setp.ne.u32 %p2, %tid, 31;
+    setp.ne.u32 %p2, %idx, 31;
     @%p2 bra meet;
 poll:                                           // lane 31 is late: it waits for what lane 0 does behind its meeting
     mbarrier.try_wait.parity.shared::cta.b64 %p3, [gate], 0;
     @!%p3 bra poll;
 meet:
     MEET
-    setp.ne.u32 %p4, %tid, 0;
+    setp.ne.u32 %p4, %idx, 0;
     @%p4 bra over;
     mbarrier.arrive.shared::cta.b64 _, [gate];
 over:
-    mul.wide.u32 %rd1, %tid, 4;
+    mul.wide.u32 %rd1, %idx, 4;
     add.u64 %rd1, %rd1, %a0;
     st.global.u32 [%rd1], %r2;
 """
@@ -153,8 +153,8 @@ over:
 @pytest.mark.parametrize(
     ("meet", "expected"),
     [
-        ("shfl.sync.idx.b32 %r2, %tid, 0, 0x101f, %r1;", np.repeat([0, 16], 16)),
-        ("redux.sync.add.u32 %r2, %tid, %r1;", np.repeat([120, 376], 16)),
+        ("shfl.sync.idx.b32 %r2, %idx, 0, 0x101f, %r1;", np.repeat([0, 16], 16)),
+        ("redux.sync.add.u32 %r2, %idx, %r1;", np.repeat([120, 376], 16)),
         ("mov.u32 %r2, 7; bar.warp.sync %r1;", np.full(32, 7)),
     ],
 )
@@ -169,9 +169,9 @@ LATE_AT_WGMMA = """
     .shared .align 8 .b64 full;
     @%first mbarrier.init.shared::cta.b64 [full], 1;
     bar.sync 0;
-    setp.ge.u32 %p1, %tid, 128;
+    setp.ge.u32 %p1, %idx, 128;
     @%p1 bra producer;
-    setp.ne.u32 %p2, %tid, 37;
+    setp.ne.u32 %p2, %idx, 37;
     @%p2 bra multiply;
 poll:                                           // one thread alone looks whether the stage is full
     mbarrier.try_wait.parity.shared::cta.b64 %p3, [full], 0;
@@ -189,12 +189,12 @@ multiply:
     wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f0, %f1, %f2, %f3}, %rd1, %rd1, 1, 1, 1, 0, 0;
     wgmma.commit_group.sync.aligned;
     wgmma.wait_group.sync.aligned 0;
-    mul.wide.u32 %rd2, %tid, 4;
+    mul.wide.u32 %rd2, %idx, 4;
     add.u64 %rd2, %rd2, %a0;
     st.global.f32 [%rd2], %f0;
     bra.uni done;
 producer:
-    setp.eq.u32 %p4, %tid, 128;
+    setp.eq.u32 %p4, %idx, 128;
     @%p4 mbarrier.arrive.shared::cta.b64 _, [full];
 done:
 """
@@ -218,14 +218,14 @@ def test_lanes_that_a_guard_holds_back_go_on():
     out = np.zeros(32, np.uint32)
     emulate(
         """
-        setp.lt.u32 %p1, %tid, 8;
-        setp.ge.u32 %p2, %tid, 4;
+        setp.lt.u32 %p1, %idx, 8;
+        setp.ge.u32 %p2, %idx, 4;
         @%p2 bra meet;
         mov.u32 %r3, 1;
     meet:
         mov.u32 %r2, 9;
-        @%p1 redux.sync.add.u32 %r2, %tid, 0xff;
-        mul.wide.u32 %rd1, %tid, 4;
+        @%p1 redux.sync.add.u32 %r2, %idx, 0xff;
+        mul.wide.u32 %rd1, %idx, 4;
         add.u64 %rd1, %rd1, %a0;
         st.global.u32 [%rd1], %r2;
         """,
@@ -278,12 +278,12 @@ def test_bar_warp_sync_pairs_lanes_at_different_instructions():
     emulate(
         """
         .shared .align 4 .b32 word[32];
-        shl.b32 %r1, %tid, 2;
+        shl.b32 %r1, %idx, 2;
         mov.u32 %r2, word;
         add.u32 %r2, %r2, %r1;
-        setp.lt.u32 %p1, %tid, 16;
+        setp.lt.u32 %p1, %idx, 16;
         @%p1 bra low;
-        st.shared.u32 [%r2], %tid;
+        st.shared.u32 [%r2], %idx;
         bar.warp.sync 0xffffffff;
         bra.uni read;
     low:
@@ -294,7 +294,7 @@ def test_bar_warp_sync_pairs_lanes_at_different_instructions():
         mov.u32 %r4, word;
         add.u32 %r4, %r4, %r3;
         ld.shared.u32 %r5, [%r4];
-        mul.wide.u32 %rd1, %tid, 4;
+        mul.wide.u32 %rd1, %idx, 4;
         add.u64 %rd1, %rd1, %a0;
         st.global.u32 [%rd1], %r5;
         """,
@@ -307,7 +307,7 @@ def test_bar_warp_sync_pairs_lanes_at_different_instructions():
 @pytest.mark.parametrize("barrier", ["bar.warp.sync 0xffffffff;", "bar.warp.sync %r2;"])
 def test_a_lane_whose_guard_is_false_has_not_arrived_at_bar_warp_sync(barrier: str, later: str):
     """PTX ISA 9.7.13.2: a thread waits until all threads of the membermask have executed a bar.warp.sync."""
-    begin = "setp.ne.u32 %p1, %tid, 0;\nmov.u32 %r2, 0xffffffff;\n"
+    begin = "setp.ne.u32 %p1, %idx, 0;\nmov.u32 %r2, 0xffffffff;\n"
     text = f"{begin}@%p1 {barrier}\n{later}redux.sync.add.u32 %r3, %r2, 0xffffffff;\n"
     if later:
         emulate(text)

@@ -44,7 +44,7 @@ def test_each_product_reads_the_factors_that_were_copied_for_it(after: str):
     body = (
         init(1, 1)
         + f"""
-    setp.lt.u32 %p2, %tid, 32;
+    setp.lt.u32 %p2, %idx, 32;
     @%p2 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [bar+16], 32;
     bar.sync 0;
     ld.shared.u32 %r0, [bar+16];
@@ -62,7 +62,7 @@ def test_each_product_reads_the_factors_that_were_copied_for_it(after: str):
     tcgen05.fence::after_thread_sync;
     tcgen05.ld.sync.aligned.32x32b.x1.b32 {{%r3}}, [%r0];
     tcgen05.wait::ld.sync.aligned;
-    mad.wide.u32 %rd2, %tid, 4, %a1;
+    mad.wide.u32 %rd2, %idx, 4, %a1;
     st.global.u32 [%rd2], %r3;
     bar.sync 0;
     @%p2 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r0, 32;
@@ -87,7 +87,7 @@ def test_a_product_of_96_elements_goes_on_in_the_next_atom_of_factors_and_at_the
     body = (
         init(1, 1)
         + f"""
-    setp.lt.u32 %p2, %tid, 32;
+    setp.lt.u32 %p2, %idx, 32;
     @%p2 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [bar+16], 32;
     bar.sync 0;
     ld.shared.u32 %r0, [bar+16];
@@ -113,7 +113,7 @@ def test_a_product_of_96_elements_goes_on_in_the_next_atom_of_factors_and_at_the
     tcgen05.fence::after_thread_sync;
     tcgen05.ld.sync.aligned.32x32b.x16.b32 {{{", ".join(f"%r{at}" for at in range(10, 26))}}}, [%r0];
     tcgen05.wait::ld.sync.aligned;
-    mad.wide.u32 %rd2, %tid, 64, %a1;
+    mad.wide.u32 %rd2, %idx, 64, %a1;
     {"".join(f"st.global.u32 [%rd2+{4 * at}], %r{10 + at};" for at in range(16))}
     bar.sync 0;
     @%p2 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r0, 32;

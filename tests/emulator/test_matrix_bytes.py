@@ -36,7 +36,7 @@ def loaded(opcode: str, registers: int, image: np.ndarray, shuffle: np.ndarray, 
     names = ", ".join(f"%r{number}" for number in range(registers))
     stores = "\n".join(f"st.global.b32 [%rd2+{128 * number}], %r{number};" for number in range(registers))
     body = fill("%a1", tile.nbytes) + f"""
-    mul.wide.u32 %rd1, %tid, 4;
+    mul.wide.u32 %rd1, %idx, 4;
     add.u64 %rd2, %a0, %rd1;
     add.u64 %rd1, %a2, %rd1;
     ld.global.b32 %r40, [%rd1];
@@ -77,10 +77,10 @@ def test_a_store_writes_columns_as_rows(count):
     names = ", ".join(f"%r{number}" for number in range(count))
     loads = "\n".join(f"ld.global.b32 %r{number}, [%rd1+{128 * number}];" for number in range(count))
     body = f"""
-    mul.wide.u32 %rd1, %tid, 4;
+    mul.wide.u32 %rd1, %idx, 4;
     add.u64 %rd1, %a1, %rd1;
     {loads}
-    mad.lo.u32 %r40, %tid, 16, %tile;
+    mad.lo.u32 %r40, %idx, 16, %tile;
     stmatrix.sync.aligned.m16n8.x{count}.trans.shared.b8 [%r40], {{{names}}};
     bar.sync 0;
     """ + dump("%a0", out.nbytes)  # fmt: skip
@@ -93,7 +93,7 @@ def test_a_store_writes_columns_as_rows(count):
 @pytest.mark.parametrize("opcode", ["m8n16.x1.shared.b8x16.b4x16_p64", "m16n16.x1.trans.shared.b8"])
 def test_a_row_begins_at_16_bytes(opcode):
     body = f"""
-    mad.lo.u32 %r40, %tid, 8, %tile;
+    mad.lo.u32 %r40, %idx, 8, %tile;
     ldmatrix.sync.aligned.{opcode} {{{"%r0, %r1" if "m16" in opcode else "%r0"}}}, [%r40];
     """  # fmt: skip
     with pytest.raises(MisalignedError):
@@ -103,12 +103,12 @@ def test_a_row_begins_at_16_bytes(opcode):
 def test_gaps_behind_packed_elements_need_not_have_been_written():
     """TMA leaves them: what is read of a row of 4-bit elements are its first 8 bytes."""
     body = """
-    mad.lo.u32 %r40, %tid, 16, %tile;
-    st.shared.v2.b32 [%r40], {%tid, %tid};
+    mad.lo.u32 %r40, %idx, 16, %tile;
+    st.shared.v2.b32 [%r40], {%idx, %idx};
     bar.sync 0;
     WORD
     ldmatrix.sync.aligned.m8n16.x4.shared.b8x16.b4x16_p64 {%r0, %r1, %r2, %r3}, [%r40];
-    shl.b32 %r41, %tid, 2;
+    shl.b32 %r41, %idx, 2;
     cvt.u64.u32 %rd1, %r41;
     add.u64 %rd1, %rd1, %a0;
     st.global.b32 [%rd1], %r0;

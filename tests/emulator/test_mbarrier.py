@@ -71,7 +71,7 @@ def test_lanes_arrive_several_times_each_and_get_their_own_states(count: str):
         and.b64 %rdp, %rdp, 0xFFFFF;
         cvt.u32.u64 %r1, %rdp;
         @%p1 add.u32 %r1, %r1, 1000;
-        mul.wide.u32 %rdp, %tid, 4;
+        mul.wide.u32 %rdp, %idx, 4;
         add.u64 %rdp, %rdp, %a0;
         st.global.u32 [%rdp], %r1;
         """
@@ -82,7 +82,7 @@ def test_lanes_arrive_several_times_each_and_get_their_own_states(count: str):
 
 
 def test_lanes_with_different_counts_arrive_one_after_the_other():
-    each = "add.u32 %r3, %tid, 1;\nmbarrier.arrive.shared::cta.b64 _, [bar], %r3;\n"
+    each = "add.u32 %r3, %idx, 1;\nmbarrier.arrive.shared::cta.b64 _, [bar], %r3;\n"
     assert polls(init(sum(range(1, 33))) + each) == (True, False)
 
 
@@ -229,7 +229,7 @@ MISUSE = {
     "count of 2^20": (init(1 << 20), ("mbarrier-count", "1048576")),
     "second init": (init(1) + init(1), ("mbarrier-made-twice",)),
     "init with two counts": (
-        "add.u32 %r1, %tid, 1;\nsetp.lt.u32 %p1, %tid, 2;\n@%p1 mbarrier.init.shared::cta.b64 [bar], %r1;\n",
+        "add.u32 %r1, %idx, 1;\nsetp.lt.u32 %p1, %idx, 2;\n@%p1 mbarrier.init.shared::cta.b64 [bar], %r1;\n",
         ("mbarrier-made-twice",),
     ),
     "more arrivals than expected": (
@@ -327,12 +327,12 @@ def test_try_wait_says_false_when_nothing_else_can_move():
 
 
 ARRIVES_LATE = """
-    setp.ge.u32 %p3, %tid, 32;
+    setp.ge.u32 %p3, %idx, 32;
     @%p3 bra late;
     ASKS
     bra met;
     late:
-    setp.eq.u32 %p2, %tid, 32;
+    setp.eq.u32 %p2, %idx, 32;
     @%p2 mbarrier.arrive.shared::cta.b64 _, [bar];
     met:
     bar.sync 0;

@@ -38,9 +38,9 @@ def run(opcode: str, registers: list[np.ndarray], tail: str, count: int) -> np.n
 .target sm_120a
 .address_size 64
 .visible .entry kernel(.param .u64 in, .param .u64 out) {{
-.reg .b64 %in, %out; .reg .b32 %r<32>, %d<8>, %tid; .reg .b16 %h<4>;
-ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; mov.u32 %tid, %tid.x;
-mad.wide.u32 %in, %tid, 4, %in; mad.wide.u32 %out, %tid, 4, %out;
+.reg .b64 %in, %out; .reg .b32 %r<32>, %d<8>, %idx; .reg .b16 %h<4>;
+ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; mov.u32 %idx, %tid.x;
+mad.wide.u32 %in, %idx, 4, %in; mad.wide.u32 %out, %idx, 4, %out;
 {loads}
 mov.b16 %h0, 2; mov.b16 %h1, 1;
 {opcode} {d}, {names[0]}, {names[1]}, {names[2]}{tail};

@@ -385,7 +385,7 @@ def ring() -> str:
         init(1, 1, 32, 32)
         + """
         mov.u32 %r1, 0;                 // step
-        setp.ge.u32 %p2, %tid, 32;
+        setp.ge.u32 %p2, %idx, 32;
         @%p2 bra producer;
     consume:
         and.b32 %r2, %r1, 1;            // stage
@@ -398,7 +398,7 @@ def ring() -> str:
         mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r10], %r4;
         @!%p1 bra full;
         shl.b32 %r6, %r2, 10;
-        shl.b32 %r7, %tid, 5;
+        shl.b32 %r7, %idx, 5;
         add.u32 %r6, %r6, %r7;
         add.u32 %r6, %r6, %tile;
         shl.b32 %r8, %r1, 10;
@@ -415,7 +415,7 @@ def ring() -> str:
         @%p3 bra consume;
         bra end;
     producer:
-        setp.ne.u32 %p4, %tid, 32;
+        setp.ne.u32 %p4, %idx, 32;
         @%p4 bra end;
     produce:
         and.b32 %r2, %r1, 1;
@@ -507,7 +507,7 @@ def test_a_map_copied_to_global_memory_and_rewritten_there_is_used_as_it_then_is
     body = (
         init(1)
         + """
-        shl.b32 %r1, %tid, 2;
+        shl.b32 %r1, %idx, 2;
         cvt.u64.u32 %rd1, %r1;
         add.u64 %rd2, %a0, %rd1;
         ld.u32 %r2, [%rd2];
@@ -546,7 +546,7 @@ def test_a_map_can_be_made_from_zeros():
     ]  # fmt: skip
     body = (
         init(1)
-        + "shl.b32 %r1, %tid, 2;\nmov.u32 %r3, tile;\nadd.u32 %r3, %r3, %r1;\nst.shared.u32 [%r3], 0;\nbar.sync 0;\n"
+        + "shl.b32 %r1, %idx, 2;\nmov.u32 %r3, tile;\nadd.u32 %r3, %r3, %r1;\nst.shared.u32 [%r3], 0;\nbar.sync 0;\n"
         + "\n".join(
             f"@%first tensormap.replace.tile.{field}.shared::cta.b1024.{operands};" for field, operands in fields
         )

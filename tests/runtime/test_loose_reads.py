@@ -9,13 +9,13 @@ from warploom import emulate
 from warploom.sanitizer.rules import Example
 
 TWICE = """
-and.b32 %r0, %tid, 31;
+and.b32 %r0, %idx, 31;
 shl.b32 %r0, %r0, 2;
 cvt.u64.u32 %d2, %r0;
 add.u64 %d2, %d2, %data;
 ld.global.u32 %r2, [%d2];
 add.u32 %r3, %r2, 1;
-setp.lt.u32 %p2, %tid, 32;
+setp.lt.u32 %p2, %idx, 32;
 @%p2 st.global.u32 [%d2], %r3;
 """
 """Both warps load the same words, and the first one stores."""
@@ -30,7 +30,7 @@ USES = {
     ),
     "it is an address": (
         "and.b32 %r4, %r2, 1023;\nmul.wide.u32 %d3, %r4, 4;\nadd.u64 %d3, %d3, %data;\n"
-        "@!%p2 st.global.u32 [%d3+1024], %tid;\n", "error",
+        "@!%p2 st.global.u32 [%d3+1024], %idx;\n", "error",
     ),
     "there is another race": ("@!%p2 st.global.u32 [%d2+512], 7;\n@%p2 st.global.u32 [%d2+512], 8;\n", "error"),
 }  # fmt: skip
@@ -49,7 +49,7 @@ def test_a_race_that_nothing_stored_depends_on_is_a_warning(more: str, severity:
 def test_so_is_one_of_lanes_of_a_warp(more: str, severity: str) -> None:
     """Both halves of a warp load the same words, and the first one stores."""
     data = np.arange(2048, dtype=np.uint32)
-    text = Example(TWICE.replace("%tid, 31;", "%tid, 15;").replace("%tid, 32;", "%tid, 16;") + more).text()
+    text = Example(TWICE.replace("%idx, 31;", "%idx, 15;").replace("%idx, 32;", "%idx, 16;") + more).text()
     report = emulate(text, data, grid=1, block=32)
     assert {one.severity for one in report.findings if one.rule == "global-lane-race"} == {severity}
 

@@ -85,7 +85,7 @@ def checked(case: Case, example: Example) -> Checked:
 
 # -- pieces ------------------------------------------------------------------------------------------------------------
 
-WARP_1 = "setp.eq.u32 %p4, %tid, 32;\n"
+WARP_1 = "setp.eq.u32 %p4, %idx, 32;\n"
 """%p4: the first thread of warp 1."""
 INIT_2 = """
 @%first mbarrier.init.shared::cta.b64 [bar], 1;
@@ -137,7 +137,7 @@ def leader_waits(scope: str = "", parity: int = 0) -> str:
 
 
 STORE_4 = """
-tcgen05.st.sync.aligned.32x32b.x8.b32 [%r8+16], {%tid, %tid, %tid, %tid, %tid, %tid, %tid, %tid};
+tcgen05.st.sync.aligned.32x32b.x8.b32 [%r8+16], {%idx, %idx, %idx, %idx, %idx, %idx, %idx, %idx};
 """
 WAIT_STORE = "tcgen05.wait::st.sync.aligned;\n"
 FROM_MEMORY = """
@@ -146,11 +146,11 @@ setp.ne.u32 %p3, 0, 0;
 """
 """A from columns 16 to 23."""
 FILL_TILE = """
-shl.b32 %r0, %tid, 5;
+shl.b32 %r0, %idx, 5;
 mov.u32 %r1, tile;
 add.u32 %r1, %r1, %r0;
-st.shared.v4.b32 [%r1], {%tid, %tid, %tid, %tid};
-st.shared.v4.b32 [%r1+16], {%tid, %tid, %tid, %tid};
+st.shared.v4.b32 [%r1], {%idx, %idx, %idx, %idx};
+st.shared.v4.b32 [%r1+16], {%idx, %idx, %idx, %idx};
 """
 ANSWER = "ld.shared.b128 %q, [tile];\nclusterlaunchcontrol.query_cancel.is_canceled.pred.b128 %p4, %q;\n"
 ASK = """
@@ -360,10 +360,10 @@ def _columns() -> Iterator[Case]:
     yield Case("T14", "a load of more columns than the product has written",
                body(READY, multiply(), DONE, READ.replace("[%r8]", "[%r8+14]"), FREE), GOOD,
                "tensor-memory-uninitialised")  # fmt: skip
-    quarter = "add.u32 %r0, %tid, 32;\nand.b32 %r0, %r0, 96;\nshl.b32 %r0, %r0, 16;\nadd.u32 %r8, %r8, %r0;\n"
+    quarter = "add.u32 %r0, %idx, 32;\nand.b32 %r0, %r0, 96;\nshl.b32 %r0, %r0, 16;\nadd.u32 %r8, %r8, %r0;\n"
     yield Case("T15", "each warp names the lanes of the next", body(READY, multiply(), DONE, quarter, READ,
                "and.b32 %r8, %r8, 0xffff;\n", FREE), GOOD, "tensor-address-of-another-warp", "warning")  # fmt: skip
-    lanes = "and.b32 %r0, %tid, 31;\nshl.b32 %r0, %r0, 16;\nadd.u32 %r8, %r8, %r0;\n"
+    lanes = "and.b32 %r0, %idx, 31;\nshl.b32 %r0, %r0, 16;\nadd.u32 %r8, %r8, %r0;\n"
     yield Case(
         "T16",
         "each lane passes a different address",
@@ -371,7 +371,7 @@ def _columns() -> Iterator[Case]:
         GOOD,
         "InvalidOperandError",
     )
-    half = "and.b32 %r0, %tid, 16;\nsetp.eq.u32 %p6, %r0, 0;\n@!%p6 bra apart;\n" + READ + "apart:\nbar.warp.sync -1;\n"
+    half = "and.b32 %r0, %idx, 16;\nsetp.eq.u32 %p6, %r0, 0;\n@!%p6 bra apart;\n" + READ + "apart:\nbar.warp.sync -1;\n"
     yield Case("T16", "half a warp loads", body(READY, multiply(), DONE, half, FREE), GOOD, "DeadlockError")
     yield Case(
         "T16",
@@ -392,7 +392,7 @@ def _columns() -> Iterator[Case]:
         "T17", "columns freed twice", body(READY, multiply(), DONE, READ, FREE, FREE), GOOD, "InvalidOperandError"
     )
     relinquish = "@%p2 tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;\n"
-    more = ALLOC.replace("[bar+8]", "[more]").replace("%r8", "%r9").replace("setp.lt.u32 %p2, %tid, 32;\n", "")
+    more = ALLOC.replace("[bar+8]", "[more]").replace("%r8", "%r9").replace("setp.lt.u32 %p2, %idx, 32;\n", "")
     yield Case(
         "T17",
         "an allocation after the permit was relinquished",
@@ -483,7 +483,7 @@ def _pairs() -> Iterator[Case]:
 
     good = whole()
     one_allocates = PAIR_ALLOC.replace(
-        "%p2, %tid, 32;\n", "%p2, %tid, 32;\nsetp.eq.u32 %p6, %rank, 0;\nand.pred %p6, %p6, %p2;\n"
+        "%p2, %idx, 32;\n", "%p2, %idx, 32;\nsetp.eq.u32 %p6, %rank, 0;\nand.pred %p6, %p6, %p2;\n"
     ).replace("@%p2", "@%p6")
     yield Case("T18", "one CTA of a pair allocates", body(CLUSTER_SYNC, one_allocates, CLUSTER_SYNC, cluster=2),
                body(CLUSTER_SYNC, PAIR_ALLOC, PAIR_END, cluster=2), "DeadlockError")  # fmt: skip
@@ -622,8 +622,8 @@ def _control() -> Iterator[Case]:
     add.u64 %d2, %data, %d2;
     """
     yield Case("T25", "the tile of a declined answer",
-               body(start, asked, ANSWER, place, "@%first st.global.u32 [%d2], %tid;\n"),
-               body(start, asked, ANSWER, place, "and.pred %p6, %p4, %first;\n@%p6 st.global.u32 [%d2], %tid;\n"),
+               body(start, asked, ANSWER, place, "@%first st.global.u32 [%d2], %idx;\n"),
+               body(start, asked, ANSWER, place, "and.pred %p6, %p4, %first;\n@%p6 st.global.u32 [%d2], %idx;\n"),
                "OutOfBoundsError")  # fmt: skip
     unannounced = ASK.replace("arrive.expect_tx.shared::cta.b64 _, [bar], 16", "arrive.shared::cta.b64 _, [bar]")
     yield Case("T25", "no thread expects the 16 bytes", body(start, unannounced, wait(), ANSWER),
@@ -645,7 +645,7 @@ def _published() -> Iterator[Case]:
                "hand-off-scope")  # fmt: skip
     all_lanes = MORE + INIT_2.format(count=1)
     yield Case("D10", "triton 9498: 32 lanes arrive at a barrier for one",
-               body(all_lanes, "setp.lt.u32 %p2, %tid, 32;\n@%p2 mbarrier.arrive.shared::cta.b64 _, [more];\n",
+               body(all_lanes, "setp.lt.u32 %p2, %idx, 32;\n@%p2 mbarrier.arrive.shared::cta.b64 _, [more];\n",
                     wait(0, "1", "more")),
                body(all_lanes, "@%first mbarrier.arrive.shared::cta.b64 _, [more];\n", wait(0, "1", "more")),
                "surplus-arrival")  # fmt: skip

@@ -7,10 +7,10 @@ INIT = """
 bar.sync 0;
 """
 FILL = """
-shl.b32 %r0, %tid, 2;
+shl.b32 %r0, %idx, 2;
 mov.u32 %r1, tile;
 add.u32 %r1, %r1, %r0;
-st.shared.u32 [%r1], %tid;
+st.shared.u32 [%r1], %idx;
 """
 """Each thread writes its word of the tile; %r1 is its address."""
 
@@ -40,7 +40,7 @@ STORED = """
 @%first cp.async.bulk.wait_group 0;
 """
 READ = """
-shl.b32 %r0, %tid, 2;
+shl.b32 %r0, %idx, 2;
 mov.u32 %r1, tile;
 add.u32 %r1, %r1, %r0;
 ld.shared.u32 %r2, [%r1];

@@ -41,8 +41,8 @@ PYPTX = "https://github.com/patrick-toulme/pyptx (examples/hopper/gemm_highperf_
 # -- an epilogue: accumulators to shared memory with stmatrix, from there by bulk store --------------------------------
 
 _STMATRIX = """
-and.b32 %r0, %tid, 31;
-shr.u32 %r1, %tid, 5;
+and.b32 %r0, %idx, 31;
+shr.u32 %r1, %idx, 5;
 shl.b32 %r0, %r0, 4;
 shl.b32 %r1, %r1, 9;
 mov.u32 %r2, tile;
@@ -51,7 +51,7 @@ add.u32 %r2, %r2, %r1;
 mov.u32 %r3, 0;
 TILE:
 WAIT
-stmatrix.sync.aligned.m8n8.x4.shared.b16 [%r2], {%tid, %tid, %tid, %tid};
+stmatrix.sync.aligned.m8n8.x4.shared.b16 [%r2], {%idx, %idx, %idx, %idx};
 FENCE
 bar.sync 0;
 @%first cp.async.bulk.global.shared::cta.bulk_group [%data], [tile], 2048;
@@ -79,9 +79,9 @@ _RING = """
 @%first mbarrier.init.shared::cta.b64 [bar+8], 4;
 bar.sync 0;
 mov.u32 %r3, 0;
-setp.lt.u32 %p2, %tid, 128;
+setp.lt.u32 %p2, %idx, 128;
 @%p2 bra consumer;
-setp.ne.u32 %p3, %tid, 128;
+setp.ne.u32 %p3, %idx, 128;
 @%p3 bra done;
 fill:
 not.b32 %r4, %r3;
@@ -100,13 +100,13 @@ and.b32 %r4, %r3, 1;
 full:
 mbarrier.try_wait.parity.shared::cta.b64 %p0, [bar], %r4;
 @!%p0 bra full;
-shl.b32 %r0, %tid, 2;
+shl.b32 %r0, %idx, 2;
 mov.u32 %r1, tile;
 add.u32 %r1, %r1, %r0;
 ld.shared.u32 %r2, [%r1];
 FENCE
 bar.warp.sync -1;
-and.b32 %r5, %tid, 31;
+and.b32 %r5, %idx, 31;
 setp.eq.u32 %p5, %r5, 0;
 @%p5 mbarrier.arrive.shared::cta.b64 _, [bar+8];
 add.u32 %r3, %r3, 1;
@@ -164,10 +164,10 @@ _BARRIER = "@%first mbarrier.init.shared::cta.b64 [bar], 1;\nbar.sync 0;\n"
 _SPIN = "mov.u32 %r7, 0;\nspin:\nadd.u32 %r7, %r7, 1;\nsetp.lt.u32 %p6, %r7, 200;\n@%p6 bra spin;\n"
 _MULTIPLY = DESCRIPTORS + FENCE_MMA + multiply() + COMMIT
 _A_REGISTERS = """
-mov.u32 %r8, %tid;
-mov.u32 %r9, %tid;
-mov.u32 %r10, %tid;
-mov.u32 %r11, %tid;
+mov.u32 %r8, %idx;
+mov.u32 %r9, %idx;
+mov.u32 %r10, %idx;
+mov.u32 %r11, %idx;
 mov.u32 %r3, 0;
 turn:
 wgmma.fence.sync.aligned;
@@ -206,7 +206,7 @@ xor.b32 %r4, %rank, 1;
 mapa.shared::cluster.u32 %r6, %r6, %r4;
 mov.u32 %r5, bar;
 mapa.shared::cluster.u32 %r5, %r5, %r4;
-@%first st.shared::cluster.u32 [%r6], %tid;
+@%first st.shared::cluster.u32 [%r6], %idx;
 @%first mbarrier.arriveRELEASE.shared::cluster.b64 _, [%r5];
 take:
 mbarrier.try_wait.parityACQUIRE.shared::cta.b64 %p0, [bar], 0;
@@ -253,10 +253,10 @@ def _message(wait_for_store: str) -> Example:
 mov.u32 %r6, %ctaid.x;
 setp.eq.u32 %p2, %r6, 0;
 @!%p2 bra reader;
-shl.b32 %r0, %tid, 2;
+shl.b32 %r0, %idx, 2;
 mov.u32 %r1, tile;
 add.u32 %r1, %r1, %r0;
-st.shared.u32 [%r1], %tid;
+st.shared.u32 [%r1], %idx;
 {FENCE}
 bar.sync 0;
 @!%first bra done;

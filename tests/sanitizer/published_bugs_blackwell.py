@@ -26,7 +26,7 @@ from .published_bugs import Bug
 PYPTX_SUITE = "https://github.com/patrick-toulme/pyptx (examples/blackwell/tcgen05_accum_probe.py)"
 PRIMITIVES = "https://github.com/NVIDIA/cutlass (CuTe DSL, primitives/cluster_tmem_reduce)"
 ONES = """
-shl.b32 %r0, %tid, 5;
+shl.b32 %r0, %idx, 5;
 mov.u32 %r1, tile;
 add.u32 %r1, %r1, %r0;
 mov.u32 %r2, 0x3F803F80;
@@ -38,9 +38,9 @@ FENCE = "fence.proxy.async;\n"
 FOUR = "".join(multiply(min(number, 1)) for number in range(4))
 """Four products of 16 ones: 64 in each cell."""
 STORE = """
-cvt.rn.f32.u32 %f1, %tid;
+cvt.rn.f32.u32 %f1, %idx;
 mov.b32 %f0, %r9;
-shl.b32 %r0, %tid, 2;
+shl.b32 %r0, %idx, 2;
 cvt.u64.u32 %d2, %r0;
 add.u64 %d2, %data, %d2;
 st.global.f32 [%d2], %f0;
@@ -56,7 +56,7 @@ def accumulate(fence: str = FENCE, parity: int = 0) -> Blackwell:
 RACE = accumulate(fence="", parity=1)
 SECOND_INIT = Blackwell(READY + "@%first mbarrier.init.shared::cta.b64 [bar], 1;\n" + FREE)
 ADDRESS_OF_EACH_LANE = Blackwell(
-    READY + multiply() + DONE + "and.b32 %r0, %tid, 31;\nshl.b32 %r0, %r0, 16;\nadd.u32 %r8, %r8, %r0;\n" + READ + FREE
+    READY + multiply() + DONE + "and.b32 %r0, %idx, 31;\nshl.b32 %r0, %r0, 16;\nadd.u32 %r8, %r8, %r0;\n" + READ + FREE
 )
 COPY = """
 mov.u32 %r3, tile;
@@ -78,7 +78,7 @@ and.pred %p5, %p5, %first;
 @%p5 tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [bar], %h0;
 """
 _SHIFT = """
-tcgen05.st.sync.aligned.32x32b.x8.b32 [%r8], {%tid, %tid, %tid, %tid, %tid, %tid, %tid, %tid};
+tcgen05.st.sync.aligned.32x32b.x8.b32 [%r8], {%idx, %idx, %idx, %idx, %idx, %idx, %idx, %idx};
 tcgen05.wait::st.sync.aligned;
 barrier.cluster.arrive.aligned;
 barrier.cluster.wait.aligned;

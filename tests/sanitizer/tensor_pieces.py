@@ -10,7 +10,7 @@ from .pieces import INIT, load, wait
 
 Blackwell = partial(Example, target="sm_100a")
 ALLOC = """
-setp.lt.u32 %p2, %tid, 32;
+setp.lt.u32 %p2, %idx, 32;
 @%p2 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [bar+8], 32;
 bar.sync 0;
 ld.shared.u32 %r8, [bar+8];
@@ -51,7 +51,7 @@ DONE = COMMIT + wait(1, "1")
 USE = "add.u32 %r13, %r9, %r10;\n"
 READ = LOAD + WAIT_LOAD + USE
 PAIR_ALLOC = """
-setp.lt.u32 %p2, %tid, 32;
+setp.lt.u32 %p2, %idx, 32;
 @%p2 tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [bar+8], 32;
 bar.sync 0;
 ld.shared.u32 %r8, [bar+8];

@@ -10,7 +10,7 @@ from warploom.errors import DeadlockError
 from warploom.sanitizer.rules import Example
 
 LEADERS = """
-and.b32 %r4, %tid, 31;
+and.b32 %r4, %idx, 31;
 setp.eq.u32 %p3, %r4, 0;
 """
 """%p3: the first lane of each of the four warps."""
@@ -48,7 +48,7 @@ def test_who_arrives_alone_knows_when_the_phase_is_complete():
 
 
 def test_a_thread_that_met_the_last_to_arrive_knows_of_the_phase():
-    first, last = "@%first mbarrier.arrive.shared::cta.b64 _, [bar];\n", "setp.eq.u32 %p3, %tid, 64;\n"
+    first, last = "@%first mbarrier.arrive.shared::cta.b64 _, [bar];\n", "setp.eq.u32 %p3, %idx, 64;\n"
     second = "@%p3 mbarrier.arrive.shared::cta.b64 _, [bar];\n"
     assert "surplus-arrival" not in codes(init(1) + first + "bar.sync 0;\n" + last + second + wait(1))
     assert "surplus-arrival" in codes(init(1) + first + last + second + wait(1))
@@ -87,7 +87,7 @@ RING = """
 bar.sync 0;
 mov.u32 %r0, tile;
 mov.u32 %r1, 0;
-setp.ge.u32 %p3, %tid, 32;
+setp.ge.u32 %p3, %idx, 32;
 @%p3 bra consumer;
 @!%first bra done;
 mov.u32 %r2, 1;
@@ -113,7 +113,7 @@ mad.lo.u32 %r4, %r3, 8, %r0;
 mbarrier.try_wait.parity.shared::cta.b64 %free, [%r4+2064], %r7;
 bra produce;
 consumer:
-setp.ne.u32 %p3, %tid, 32;
+setp.ne.u32 %p3, %idx, 32;
 @%p3 bra done;
 consume:
 and.b32 %r3, %r1, 1;
@@ -137,7 +137,7 @@ done:
 
 def test_a_producer_that_asks_ahead_with_the_wrong_parity_is_found():
     """It overtakes the consumer, which then waits for a phase that has passed twice."""
-    ring = ".reg .pred %free;\nsetp.ne.u32 %free, %tid, %tid;\n" + RING
+    ring = ".reg .pred %free;\nsetp.ne.u32 %free, %idx, %idx;\n" + RING
     for schedule in SCHEDULES:
         report = run(Example(ring.replace("WRONG", "0")), *schedule)
         assert report.findings == [] and report.outputs[0][:3].tolist() == [0, 1, 2]

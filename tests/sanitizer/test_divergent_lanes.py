@@ -11,7 +11,7 @@ from warploom.sanitizer.rules import Example
 FULL = 0xFFFFFFFF
 RULE = "warp-synchronous"
 SYNC = "bar.warp.sync -1;\n"
-STORE = "st.global.u32 [%d2], %tid;\n"
+STORE = "st.global.u32 [%d2], %idx;\n"
 RAISE = "@%first st.release.sys.global.u32 [%data+512], 77;\n"
 COUNT = "@%first red.release.sys.global.add.u32 [%data+512], -51;\n"
 """The word is 128 before."""
@@ -34,7 +34,7 @@ def hand_over(write: str, read: str = READ, again: str = "", devices: int = 2) -
     return Example(
         f"""
         mov.u32 %r6, %ctaid.x;
-        shl.b32 %r0, %tid, 2;
+        shl.b32 %r0, %idx, 2;
         cvt.u64.u32 %d2, %r0;
         add.u64 %d2, %d2, %data;
         setp.eq.u32 %p2, {who}, 0;
@@ -78,7 +78,7 @@ CLEAN = {
     "a barrier of the CTA": STORE + "bar.sync 0;\n" + RAISE,
     "a fence of each lane": STORE + "fence.acq_rel.sys;\n@%first st.relaxed.sys.global.u32 [%data+512], 77;\n",
     "a release of each lane": STORE + "st.release.sys.global.u32 [%d2+1024], 1;\n" + RAISE,
-    "what came before the lanes met": STORE + SYNC + "st.global.u32 [%d2+2048], %tid;\n" + RAISE,
+    "what came before the lanes met": STORE + SYNC + "st.global.u32 [%d2+2048], %idx;\n" + RAISE,
 }
 
 
@@ -111,7 +111,7 @@ def test_an_access_is_covered_when_the_last_of_its_lanes_has_released():
     assert not apart.speak(until=9, pc=9)
 
 
-LOAD, PUT = "ld.shared.u32 %r2, [%r1];\n", "st.shared.u32 [%r1], %tid;\n"
+LOAD, PUT = "ld.shared.u32 %r2, [%r1];\n", "st.shared.u32 [%r1], %idx;\n"
 SHUFFLE = "shfl.sync.bfly.b32 %r3, %r2, 1, 31, -1;\n"
 
 
@@ -133,15 +133,15 @@ def test_one_thread_speaks_for_what_others_of_its_warp_wrote_or_read(
 ) -> None:
     """A release by the first lane of each warp; another warp then touches the words of all its lanes. What was only
     read is a warning where an instruction of the whole warp stands in between."""
-    first = "setp.ne.u32 %p7, %tid, %tid;\n" + first
+    first = "setp.ne.u32 %p7, %idx, %idx;\n" + first
     body = f"""
 @%first mbarrier.init.shared::cta.b64 [bar], 4;
 bar.sync 0;
-shl.b32 %r0, %tid, 2;
+shl.b32 %r0, %idx, 2;
 mov.u32 %r1, tile;
 add.u32 %r1, %r1, %r0;
 {first}
-and.b32 %r4, %tid, 31;
+and.b32 %r4, %idx, 31;
 setp.eq.u32 %p2, %r4, 0;
 @%p2 mbarrier.arrive.shared::cta.b64 %d0, [bar];
 wait_0:
@@ -158,10 +158,10 @@ add.u32 %r1, %r1, %r0;
 
 ACROSS = """
 @%first mbarrier.init.shared::cta.b64 [bar], 1;
-shl.b32 %r0, %tid, 2;
+shl.b32 %r0, %idx, 2;
 mov.u32 %r1, tile;
 add.u32 %r1, %r1, %r0;
-st.shared.u32 [%r1], %tid;
+st.shared.u32 [%r1], %idx;
 barrier.cluster.arrive.release.aligned;
 barrier.cluster.wait.acquire.aligned;
 setp.eq.u32 %p2, %rank, 0;
@@ -177,7 +177,7 @@ wait_0:
 mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p0, [bar], 0;
 @!%p0 bra wait_0;
 mapa.shared::cluster.u32 %r3, %r1, 1;
-st.shared::cluster.u32 [%r3], %tid;
+st.shared::cluster.u32 [%r3], %idx;
 done:
 barrier.cluster.arrive.release.aligned;
 barrier.cluster.wait.acquire.aligned;
@@ -198,13 +198,13 @@ def test_one_lane_tells_another_cta_for_its_warp(between: str, sem: str, found: 
     assert {(one.rule, one.severity) for one in findings(Example(body, threads=32, cluster=2))} == found
 
 
-LEAVES = "and.b32 %r3, %tid, 16;\nsetp.ne.u32 %p1, %r3, 0;\n@%p1 exit;\n"
+LEAVES = "and.b32 %r3, %idx, 16;\nsetp.ne.u32 %p1, %r3, 0;\n@%p1 exit;\n"
 """The upper half of each warp ends."""
 MINE = """
-shl.b32 %r0, %tid, 2;
+shl.b32 %r0, %idx, 2;
 mov.u32 %r1, tile;
 add.u32 %r1, %r1, %r0;
-st.shared.u32 [%r1], %tid;
+st.shared.u32 [%r1], %idx;
 """
 
 

@@ -53,14 +53,14 @@ def test_a_relaxed_wait_makes_nothing_visible():
 def test_a_copy_does_not_publish_what_its_thread_wrote_before():
     """PTX ISA 8.9.1.1: the completion is ordered after the copy alone."""
     body = (
-        INIT + "@%first st.shared.u32 [tile+2048], %tid;" + load(512) + wait() + "ld.shared.u32 %r2, [tile+2048];"
+        INIT + "@%first st.shared.u32 [tile+2048], %idx;" + load(512) + wait() + "ld.shared.u32 %r2, [tile+2048];"
     ).replace("mbarrier.arrive.expect_tx", "mbarrier.arrive.expect_tx.relaxed.cta")
     assert "data-race" in rules(Example(body))
     assert "data-race" not in rules(Example(body.replace(".relaxed.cta", "")))  # the arrival releases
 
 
 def test_a_named_barrier_of_two_warps_orders_those_two():
-    meet = "setp.lt.u32 %p2, %tid, 64;\n@!%p2 bra out;\nbar.sync 1, 64;\n"
+    meet = "setp.lt.u32 %p2, %idx, 64;\n@!%p2 bra out;\nbar.sync 1, 64;\n"
     read = OTHERS.replace("256", "128")
     assert rules(Example(FILL + meet + read + "out:")) == set()
     assert "data-race" in rules(Example(FILL + meet + OTHERS + "out:"))
@@ -75,7 +75,7 @@ def test_a_flag_in_shared_memory_needs_release_and_acquire(acquire: str, release
     bar.sync 0;
     @%first st.shared.u32 [tile], 7;
     @%first st.{release}.cta.shared.u32 [tile+64], 1;
-    setp.ge.u32 %p2, %tid, 32;
+    setp.ge.u32 %p2, %idx, 32;
     @!%p2 bra out;
     spin:
     ld.{acquire}.cta.shared.u32 %r2, [tile+64];
@@ -94,7 +94,7 @@ def test_fences_make_relaxed_accesses_a_hand_over():
     @%first st.shared.u32 [tile], 7;
     @%first fence.acq_rel.cta;
     @%first st.relaxed.cta.shared.u32 [tile+64], 1;
-    setp.ge.u32 %p2, %tid, 32;
+    setp.ge.u32 %p2, %idx, 32;
     @!%p2 bra out;
     spin:
     ld.relaxed.cta.shared.u32 %r2, [tile+64];
@@ -117,8 +117,8 @@ def test_atomics_do_not_race_with_each_other_and_do_with_stores():
 def test_neighbouring_bytes_of_different_warps_are_no_race():
     """Two warps write the two halves of each word: the granules of the shadow are as small as the accesses."""
     body = """
-    and.b32 %r0, %tid, 31;
-    shr.u32 %r3, %tid, 5;
+    and.b32 %r0, %idx, 31;
+    shr.u32 %r3, %idx, 5;
     shl.b32 %r0, %r0, 3;
     shl.b32 %r3, %r3, 1;
     add.u32 %r0, %r0, %r3;
@@ -151,11 +151,11 @@ def test_a_relaxed_cluster_barrier_needs_a_fence_behind_the_initialisation(fence
 def test_a_relaxed_cluster_barrier_carries_what_a_fence_covered(fence: str, arrive: str, found: str | None):
     """From warp to warp of a CTA, and from CTA to CTA: the example of 9.7.13.3 has the fence."""
     body = f"""
-    @%first st.shared.u32 [tile], %tid;
+    @%first st.shared.u32 [tile], %idx;
     {fence}
     barrier.cluster.arrive{arrive}.aligned;
     barrier.cluster.wait.aligned;
-    setp.ge.u32 %p2, %tid, 32;
+    setp.ge.u32 %p2, %idx, 32;
     @%p2 ld.shared.u32 %r7, [tile];
     @%p2 st.global.u32 [%data], %r7;
     """
@@ -172,7 +172,7 @@ HANDED = (
 @%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 16;
 bar.sync 0;
 mov.u32 %r3, bar;
-setp.eq.u32 %p2, %tid, 32;
+setp.eq.u32 %p2, %idx, 32;
 @!%first bra reader;
 st.shared.u32 [tile], 7;
 BETWEEN
@@ -396,7 +396,7 @@ setp.eq.u32 %p1, %r2, 0;
 @%p1 bra again;
 bra done;
 writer:
-setp.ne.u32 %p2, %tid, 32;
+setp.ne.u32 %p2, %idx, 32;
 @%p2 bra done;
 STORE
 done:
@@ -416,20 +416,20 @@ def test_a_strong_write_does_not_race_with_a_strong_read_before_it(load: str, st
 
 
 def test_a_strong_write_races_with_a_plain_read():
-    body = CLEARED + "@%first ld.shared.u32 %r2, [tile];\nsetp.eq.u32 %p2, %tid, 32;\n"
+    body = CLEARED + "@%first ld.shared.u32 %r2, [tile];\nsetp.eq.u32 %p2, %idx, 32;\n"
     assert "data-race" in rules(Example(body + "@%p2 atom.shared.add.u32 %r3, [tile], 1;"))
 
 
 def test_a_thread_that_would_store_other_data_may_wait_for_its_stores():
     """As a role that had no whole tile to store in this run."""
     unlikely = """
-    setp.gt.u32 %p3, %tid, 1000;
+    setp.gt.u32 %p3, %idx, 1000;
     @!%p3 bra over;
     cp.async.bulk.global.shared::cta.bulk_group [%data], [tile], 512;
     cp.async.bulk.commit_group;
     over:
     """
-    waits = "setp.eq.u32 %p2, %tid, 32;\n@%p2 cp.async.bulk.wait_group 0;\n"
+    waits = "setp.eq.u32 %p2, %idx, 32;\n@%p2 cp.async.bulk.wait_group 0;\n"
     begin = FILL + "fence.proxy.async;\nbar.sync 0;" + STORE
     assert rules(Example(begin + waits + STORED)) == {"wait-by-another-thread"}
     assert rules(Example(begin + waits + unlikely + STORED)) == {"wait-by-another-thread"}
@@ -451,7 +451,7 @@ ld.shared.u32 %r7, [tile];
 barrier.cluster.arrive.aligned;
 barrier.cluster.wait.aligned;
 """
-RED = "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%r6], %tid, [%r5];\n"
+RED = "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%r6], %idx, [%r5];\n"
 
 
 @pytest.mark.parametrize("schedule", ["lazy", "random"])

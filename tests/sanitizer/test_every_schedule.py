@@ -20,9 +20,9 @@ PUSH = (
     + """
 mov.u32 %r6, tile;
 mapa.shared::cluster.u32 %r6, %r6, %r4;
-shl.b32 %r7, %tid, 2;
+shl.b32 %r7, %idx, 2;
 add.u32 %r6, %r6, %r7;
-st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r6], %tid, [%r5];
+st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r6], %idx, [%r5];
 """
     + EXPECT
     + wait(scope=".acquire.cluster")

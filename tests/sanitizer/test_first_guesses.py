@@ -35,10 +35,10 @@ def test_the_plain_load_that_begins_a_compare_and_swap_is_a_warning(space: str, 
 
 
 def test_a_load_and_a_compare_and_swap_with_another_value_race():
-    swap = GUESS_AND_SWAP.replace("SPACE", "global").replace("PLACE", "%data+256").replace("COMPARED", "%tid")
+    swap = GUESS_AND_SWAP.replace("SPACE", "global").replace("PLACE", "%data+256").replace("COMPARED", "%idx")
     assert rules(Example(swap.replace("@%p1 bra again;", ""), grid=2)) & RACES
 
 
 def test_a_plain_load_of_a_word_that_is_stored_plainly_races_whatever_becomes_of_it():
     swap = GUESS_AND_SWAP.replace("SPACE", "global").replace("PLACE", "%data+256").replace("COMPARED", "%r2")
-    assert "global-data-race" in rules(Example(f"{swap}\nst.global.u32 [%data+256], %tid;", grid=2))
+    assert "global-data-race" in rules(Example(f"{swap}\nst.global.u32 [%data+256], %idx;", grid=2))

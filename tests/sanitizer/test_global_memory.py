@@ -15,17 +15,17 @@ schedules = pytest.mark.parametrize(("schedule", "seed"), SCHEDULES, ids=[f"{nam
 RACES = {"global-data-race", "global-hand-off", "global-proxy-fence", "copy-to-global-not-complete"}
 CTA = "mov.u32 %r6, %ctaid.x;\n"
 OWN_WORD = """
-shl.b32 %r0, %tid, 2;
+shl.b32 %r0, %idx, 2;
 cvt.u64.u32 %d2, %r0;
 add.u64 %d2, %d2, %data;
 """
 OWN_WORD_OF_THE_GRID = """
-mad.lo.u32 %r0, %r6, 128, %tid;
+mad.lo.u32 %r0, %r6, 128, %idx;
 shl.b32 %r0, %r0, 2;
 cvt.u64.u32 %d2, %r0;
 add.u64 %d2, %d2, %data;
 """
-STORE = "st.global.u32 [%d2], %tid;\n"
+STORE = "st.global.u32 [%d2], %idx;\n"
 
 
 def hand_over(release: str, acquire: str, read: str = "ld.global.u32 %r3, [%data];") -> Example:
@@ -327,7 +327,7 @@ def test_a_cluster_barrier_orders_global_memory_of_the_cluster_only():
 
 
 def test_narrow_stores_side_by_side_are_no_race():
-    body = CTA + "shl.b32 %r0, %tid, 2;\nshl.b32 %r7, %r6, 1;\nadd.u32 %r0, %r0, %r7;\ncvt.u64.u32 %d2, %r0;\n"
+    body = CTA + "shl.b32 %r0, %idx, 2;\nshl.b32 %r7, %r6, 1;\nadd.u32 %r0, %r0, %r7;\ncvt.u64.u32 %d2, %r0;\n"
     assert not rules(Example(body + "add.u64 %d2, %d2, %data;\nst.global.u16 [%d2], 0;", grid=2)) & RACES
 
 
@@ -440,11 +440,11 @@ def test_two_ctas_that_add_by_a_load_and_a_store_lose_one(body: str, found: set[
 
 LAST_OF_TWO = """
 mov.u32 %r6, %ctaid.x;
-mad.lo.u32 %r0, %r6, 64, %tid;
+mad.lo.u32 %r0, %r6, 64, %idx;
 shl.b32 %r0, %r0, 2;
 cvt.u64.u32 %d2, %r0;
 add.u64 %d2, %d2, %data;
-st.global.u32 [%d2], %tid;
+st.global.u32 [%d2], %idx;
 BEFORE
 bar.sync 0;
 @%first atom.relaxed.gpu.global.add.u32 %r2, [%data+4096], 1;
@@ -489,8 +489,8 @@ def by_way_of_another_cta(first: str) -> Example:
         f"""
         {CTA}
         setp.eq.u32 %p2, %r6, 0;
-        setp.eq.u32 %p3, %tid, 32;
-        setp.eq.and.u32 %p4, %tid, 32, %p2;
+        setp.eq.u32 %p3, %idx, 32;
+        setp.eq.and.u32 %p4, %idx, 32, %p2;
         @%p4 st.global.u32 [%data], 7;
         @%p4 {first}
         @!%first bra done;

@@ -10,8 +10,8 @@ from warploom.emulator import api
 from warploom.sanitizer import Sanitizer
 from warploom.sanitizer.rules import Example
 
-READ = "mad.wide.u32 %d0, %tid, 4, %data;\nld.global.u32 %r0, [%d0];\n"
-WRITE = "mad.wide.u32 %d0, %tid, 4, %data;\nst.global.u32 [%d0], %tid;\n"
+READ = "mad.wide.u32 %d0, %idx, 4, %data;\nld.global.u32 %r0, [%d0];\n"
+WRITE = "mad.wide.u32 %d0, %idx, 4, %data;\nst.global.u32 [%d0], %idx;\n"
 STRONG = READ.replace("ld.", "ld.relaxed.gpu.")
 WAIT = "griddepcontrol.wait;\n"
 

@@ -18,7 +18,7 @@ APART = """
 @%first mbarrier.init.shared::cta.b64 [bar], 1;
 @%first mbarrier.init.shared::cta.b64 [bar+8], 128;
 bar.sync 0;
-and.b32 %r8, %tid, 1;
+and.b32 %r8, %idx, 1;
 setp.eq.u32 %p3, %r8, 0;
 @%first mbarrier.arrive.shared::cta.b64 _, [bar];
 @%p3 bra even;
@@ -77,7 +77,7 @@ def test_one_thread_does_not_speak_for_its_warp_to_the_async_proxy_either(schedu
     """All fence, and only the first of each warp arrives."""
     body = (
         "@%first mbarrier.init.shared::cta.b64 [bar], 4;\nbar.sync 0;\n" + FILL + PROXY + "MEET"
-        "and.b32 %r4, %tid, 31;\nsetp.eq.u32 %p2, %r4, 0;\n@%p2 mbarrier.arrive.shared::cta.b64 %d0, [bar];"
+        "and.b32 %r4, %idx, 31;\nsetp.eq.u32 %p2, %r4, 0;\n@%p2 mbarrier.arrive.shared::cta.b64 %d0, [bar];"
         + wait() + STORE + STORED
     )  # fmt: skip
     assert "warp-synchronous" in rules(Example(body.replace("MEET", "")), schedule, seed)
@@ -87,12 +87,12 @@ def test_one_thread_does_not_speak_for_its_warp_to_the_async_proxy_either(schedu
 # -- lanes that race with each other -----------------------------------------------------------------------------
 
 OWN = """
-and.b32 %r8, %tid, 31;
-shl.b32 %r0, %tid, 2;
+and.b32 %r8, %idx, 31;
+shl.b32 %r0, %idx, 2;
 mov.u32 %r1, tile;
 add.u32 %r1, %r1, %r0;
 """
-PUT, GET_OTHER = "st.shared.u32 [%r1], %tid;\n", "xor.b32 %r2, %r1, 4;\nld.shared.u32 %r3, [%r2];\n"
+PUT, GET_OTHER = "st.shared.u32 [%r1], %idx;\n", "xor.b32 %r2, %r1, 4;\nld.shared.u32 %r3, [%r2];\n"
 SHUFFLE = "shfl.sync.bfly.b32 %r4, %r8, 1, 31, 0xffffffff;\n"
 MEET, MEET_HALVES = (
     "bar.warp.sync 0xffffffff;\n",
@@ -181,7 +181,7 @@ PASSED_ON = """
 @%first mbarrier.init.shared::cta.b64 [bar], 32;
 @%first mbarrier.init.shared::cta.b64 [bar+8], 1;
 bar.sync 0;
-setp.gt.u32 %p2, %tid, 31;
+setp.gt.u32 %p2, %idx, 31;
 @%p2 bra other;
 DEED
 back:
@@ -228,15 +228,15 @@ def test_a_lane_that_publishes_its_own_word_need_not_meet_its_neighbours(schedul
     """Warp 0 writes, lane 0 arrives; warp 1 reads the word of lane 0, or that of lane 1, which has told nobody."""
     for reads, found in (("0", set()), ("4", {"warp-synchronous"})):
         body = (
-            "@%first mbarrier.init.shared::cta.b64 [bar], 1;\nbar.sync 0;\nsetp.lt.u32 %p2, %tid, 32;\n" + OWN
-            + "@%p2 st.shared.u32 [%r1], %tid;\n@%first mbarrier.arrive.shared::cta.b64 _, [bar];\n@%p2 bra done;\n"
+            "@%first mbarrier.init.shared::cta.b64 [bar], 1;\nbar.sync 0;\nsetp.lt.u32 %p2, %idx, 32;\n" + OWN
+            + "@%p2 st.shared.u32 [%r1], %idx;\n@%first mbarrier.arrive.shared::cta.b64 _, [bar];\n@%p2 bra done;\n"
             + wait() + f"ld.shared.u32 %r3, [tile+{reads}];\ndone:\n"
         )  # fmt: skip
         assert rules(Example(body, threads=64), schedule, seed) == found
 
 
 CP_ASYNC_OF_EACH = """
-shl.b32 %r0, %tid, 4;
+shl.b32 %r0, %idx, 4;
 mov.u32 %r1, tile;
 add.u32 %r1, %r1, %r0;
 cvt.u64.u32 %d2, %r0;
@@ -279,7 +279,7 @@ def test_every_lane_waits_for_its_part_of_a_copy(commit, wait, rule):
     ],
 )
 def test_a_value_of_which_nothing_says_whose_it_is_must_not_be_read(after, severity):
-    body = "st.shared.u32 [tile+4], 0;\nsetp.lt.u32 %p1, %tid, 32;\nbar.sync 0;\n@%p1 st.shared.u32 [tile], %tid;\n"
+    body = "st.shared.u32 [tile+4], 0;\nsetp.lt.u32 %p1, %idx, 32;\nbar.sync 0;\n@%p1 st.shared.u32 [tile], %idx;\n"
     found = {one.severity for one in findings(Example(body + after)) if one.rule == "lane-race"}
     assert found == {severity}
 
@@ -293,13 +293,13 @@ def test_a_value_of_which_nothing_says_whose_it_is_must_not_be_read(after, sever
     ],
 )
 def test_a_value_of_which_nothing_says_whose_it_is_must_not_be_what_a_kernel_leaves(after, severity):
-    body = "setp.lt.u32 %p1, %tid, 32;\n@%p1 st.global.u32 [%data], %tid;\n"
+    body = "setp.lt.u32 %p1, %idx, 32;\n@%p1 st.global.u32 [%data], %idx;\n"
     assert {one.severity for one in findings(Example(body + after)) if one.rule == "lane-race"} == {severity}
 
 
 def test_lanes_of_one_instruction_are_not_told_to_put_a_barrier_between_it_and_itself():
     """Two instructions are parted by a barrier; two lanes of one instruction are not."""
-    body = "setp.lt.u32 %p1, %tid, 32;\n@%p1 st.shared.u32 [tile], %tid;\n"
+    body = "setp.lt.u32 %p1, %idx, 32;\n@%p1 st.shared.u32 [tile], %idx;\n"
     (found,) = [one for one in findings(Example(body)) if one.rule == "lane-race"]
     assert len(found.sides) == 1 and "bar.warp.sync" not in found.fix and found.fix in found.message
     (found,) = [one for one in findings(RULES["lane-race"].bad) if one.rule == "lane-race"]
@@ -351,7 +351,7 @@ def test_plain_accesses_and_atomics_of_other_lanes_race(
                          ids=["held", "not held", "held by some"])  # fmt: skip
 def test_a_read_may_end_at_a_shuffle_but_a_write_may_not(held: str, usual: str):
     """Cooperative groups read a word, combine what lanes have by redux.sync, and store the result into that word."""
-    read_before = OWN + PUT + "bar.sync 0;\nsetp.eq.u32 %p2, %tid, %tid;\n" + GET_OTHER
+    read_before = OWN + PUT + "bar.sync 0;\nsetp.eq.u32 %p2, %idx, %idx;\n" + GET_OTHER
     severities = {finding.severity for finding in findings(Example(read_before + held + PUT, threads=32))
                   if finding.rule == "lane-race"}  # fmt: skip
     assert severities == {usual}
@@ -442,7 +442,7 @@ LOOPED = """
 mov.u32 %r5, 0;
 again:
 MET
-st.shared.u32 [%r1], %tid;
+st.shared.u32 [%r1], %idx;
 bar.warp.sync -1;
 xor.b32 %r2, %r1, 4;
 ld.shared.u32 %r3, [%r2];
@@ -458,14 +458,14 @@ setp.lt.u32 %p2, %r5, 3;
 )
 def test_a_shuffle_at_the_head_of_a_loop_holds_the_lanes_of_its_end(met: str, severity: str | None):
     """The read of a round stands after the write of the next one in the text, and a shuffle on the way."""
-    body = OWN + "setp.ne.u32 %p2, %tid, 99;\n" + LOOPED.replace("MET", met)
+    body = OWN + "setp.ne.u32 %p2, %idx, 99;\n" + LOOPED.replace("MET", met)
     found = [one.severity for one in findings(Example(body, threads=32)) if one.rule == "lane-race"]
     assert found == ([severity] if severity else [])
 
 
 UNEVEN = "shfl.sync.bfly.b32 %f3, %f4, 1, 31, -1;\nfma.rn.f32 %f4, %f1, %f3, %f4;\n"  # weighted by a lane's own number
 SUM = """
-cvt.rn.f32.u32 %f1, %tid;
+cvt.rn.f32.u32 %f1, %idx;
 add.f32 %f1, %f1, 0f3F99999A;
 mul.f32 %f2, %f1, %f1;
 shfl.sync.bfly.b32 %f3, %f2, 16, 31, -1;
@@ -519,7 +519,7 @@ def test_what_is_made_of_sums_alone_is_as_good_as_a_sum(made: str, stored: str, 
 
 
 MEANS = """
-cvt.rn.f32.u32 %f1, %tid;
+cvt.rn.f32.u32 %f1, %idx;
 mul.f32 %f1, %f1, 0f3F99999A;
 mov.f32 %f2, 0f3F800000;
 STEPS
@@ -579,12 +579,12 @@ def test_what_the_lanes_sum_up_may_come_from_an_earlier_reduction(distances, fou
 )
 def test_groups_of_lanes_with_the_same_numbers_may_store_their_sums_at_one_place(bits, distances, found):
     """Four groups of eight lanes sum up eight numbers each, which are the same if lane numbers count modulo eight."""
-    start = SUM.replace("cvt.rn.f32.u32 %f1, %tid", f"and.b32 %r9, %tid, {bits};\ncvt.rn.f32.u32 %f1, %r9")
+    start = SUM.replace("cvt.rn.f32.u32 %f1, %idx", f"and.b32 %r9, %idx, {bits};\ncvt.rn.f32.u32 %f1, %r9")
     start = start.replace("%f2, 16,", f"%f2, {distances[0]},").replace("LEVELS", levels(*distances[1:]))
     assert rules(Example(start, threads=32)) == found
 
 
-@pytest.mark.parametrize(("start", "found"), [("%r8", {"same-value-race"}), ("%tid", {"data-race"})])
+@pytest.mark.parametrize(("start", "found"), [("%r8", {"same-value-race"}), ("%idx", {"data-race"})])
 def test_warps_with_the_same_numbers_may_store_their_sums_at_one_place(start: str, found: set[str]):
-    body = OWN + SUM.replace("LEVELS", levels(8, 4, 2, 1)).replace("f32.u32 %f1, %tid", f"f32.u32 %f1, {start}")
+    body = OWN + SUM.replace("LEVELS", levels(8, 4, 2, 1)).replace("f32.u32 %f1, %idx", f"f32.u32 %f1, {start}")
     assert rules(Example(body, threads=64)) == found

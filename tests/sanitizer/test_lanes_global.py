@@ -9,11 +9,11 @@ from warploom.sanitizer.rules import Example
 
 RULE = "global-lane-race"
 OWN = """
-and.b32 %r8, %tid, 31;
-mad.wide.u32 %d0, %tid, 4, %data;
+and.b32 %r8, %idx, 31;
+mad.wide.u32 %d0, %idx, 4, %data;
 xor.b64 %d1, %d0, 4;
 """
-PUT, GET_OTHER = "st.global.u32 [%d0], %tid;\n", "ld.global.u32 %r3, [%d1];\nst.global.u32 [%d0+1024], %r3;\n"
+PUT, GET_OTHER = "st.global.u32 [%d0], %idx;\n", "ld.global.u32 %r3, [%d1];\nst.global.u32 [%d0+1024], %r3;\n"
 TAKE_OTHER = "ld.global.u32 %r3, [%d1];\n"
 ADD_OTHER = "red.relaxed.gpu.global.add.u32 [%d1], 1;\n"
 GET = "ld.global.u32 %r3, [%d0];\nst.global.u32 [%d0+1024], %r3;\n"
@@ -82,7 +82,7 @@ def test_lanes_of_one_warp_race_unless_they_have_met(case: str, schedule: str, s
 
 
 def test_several_warps_synchronise_each_for_itself():
-    half = "setp.lt.u32 %p1, %tid, 32;\n@%p1 bra met;\nbar.warp.sync -1;\nmet:\n"
+    half = "setp.lt.u32 %p1, %idx, 32;\n@%p1 bra met;\nbar.warp.sync -1;\nmet:\n"
     assert rules(Example(OWN + PUT + MEET + GET_OTHER, threads=128)) == set()
     (found,) = [one for one in findings(Example(OWN + PUT + half + GET_OTHER, threads=64)) if one.rule == RULE]
     assert found.warp == 0

@@ -40,7 +40,7 @@ WAIT = "WAIT\n"
 EARLY = {
     "scores are read": of(S_WIDE, WAIT, "max.f32 %f8, %f0, %f1;\n"),
     "scores are read behind a branch": of(
-        S_WIDE, WAIT, "setp.gt.u32 %p3, %tid, 63;\n@%p3 bra over;\nex2.approx.f32 %f8, %f3;\nover:\n"
+        S_WIDE, WAIT, "setp.gt.u32 %p3, %idx, 63;\n@%p3 bra over;\nex2.approx.f32 %f8, %f3;\nover:\n"
     ),
     "scores are stored": of(S_WIDE, WAIT, "@%first st.shared.v4.f32 [tile+2048], {%f0, %f1, %f2, %f3};\n"),
     "sums are scaled": of(P_V, WAIT, "mul.f32 %f7, %f7, 0f3F000000;\n"),

@@ -9,7 +9,7 @@ from tests.sanitizer.running import SCHEDULES, findings
 from warploom.sanitizer.rules import Example
 
 TURNED = """
-xor.b32 %r0, %tid, 64;
+xor.b32 %r0, %idx, 64;
 shl.b32 %r0, %r0, 2;
 mov.u32 %r1, tile;
 add.u32 %r1, %r1, %r0;

@@ -96,23 +96,23 @@ def test_strong_accesses_that_meet_are_of_one_size(put, get, found, schedule, se
 LINE = """
 ld.global.u32 %r4, [%data+1024];
 add.u32 %r4, %r4, 1;
-shl.b32 %r0, %tid, 3;
+shl.b32 %r0, %idx, 3;
 cvt.u64.u32 %d2, %r0;
 add.u64 %d2, %d2, %data;
 mov.u32 %r5, DATA;
-setp.eq.u32 %p3, %tid, 31;
+setp.eq.u32 %p3, %idx, 31;
 selp.u32 %r5, FLAG, %r5, %p3;
 st.volatile.global.v2.u32 [%d2], {%r5, %r5};
 bar.warp.sync 0xffffffff;
 @%first st.global.u32 [%data+1024], %r4;
 """
 LOOK = """
-shl.b32 %r0, %tid, 3;
+shl.b32 %r0, %idx, 3;
 cvt.u64.u32 %d2, %r0;
 add.u64 %d2, %d2, %data;
 again:
 ld.volatile.global.v2.u32 {%r2, %r3}, [%d2];
-setp.eq.u32 %p3, %tid, 31;
+setp.eq.u32 %p3, %idx, 31;
 setp.lt.and.u32 %p3, %r3, 257, %p3;
 vote.sync.any.pred %p0, %p3, 0xffffffff;
 @%p0 bra again;
@@ -152,7 +152,7 @@ def exchanged(slots: str, use: str) -> Example:
         xor.b32 %r0, %r0, 512;
         cvt.u64.u32 %theirs, %r0;
         add.u64 %theirs, %data, %theirs;
-        shl.b32 %r0, %tid, 2;
+        shl.b32 %r0, %idx, 2;
         cvt.u64.u32 %d0, %r0;
         add.u64 %d2, %mine, %d0;
         {slots}
@@ -240,7 +240,7 @@ def asked(answer: str) -> Example:
 
 ANSWER = "st.relaxed.sys.global.u32 [%data+6144], %r1;"
 IN_TURN = f"@!%first bra done;\nREQUEST\n{ANSWER}"
-BY_ANOTHER_WARP = f"@!%first bra behind;\nREQUEST\nbehind:\nbar.sync 1;\nsetp.eq.u32 %p3, %tid, 32;\n@%p3 {ANSWER}"
+BY_ANOTHER_WARP = f"@!%first bra behind;\nREQUEST\nbehind:\nbar.sync 1;\nsetp.eq.u32 %p3, %idx, 32;\n@%p3 {ANSWER}"
 TOO_EARLY = f"@!%first bra done;\n{ANSWER}\nREQUEST"
 
 

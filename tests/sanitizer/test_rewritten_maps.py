@@ -34,7 +34,7 @@ def test_without_a_group_or_its_wait_it_is_an_error(before):
 
 MADE_IN_SHARED_MEMORY = """
 mov.u32 %r1, tile;
-mad.lo.u32 %r2, %tid, 4, %r1;
+mad.lo.u32 %r2, %idx, 4, %r1;
 st.shared.u32 [%r2], 0;
 CLEARED
 @%first tensormap.replace.tile.rank.shared::cta.b1024.b32 [tile], 0;
@@ -54,7 +54,7 @@ def test_a_warp_copies_the_map_that_one_of_its_lanes_has_replaced_after_meeting_
 
 
 def test_another_warp_copies_it_after_a_barrier():
-    other = "setp.lt.u32 %p2, %tid, 32;\n@%p2 bra done;\n"
+    other = "setp.lt.u32 %p2, %idx, 32;\n@%p2 bra done;\n"
     body = (
         MADE_IN_SHARED_MEMORY.replace("CLEARED", "bar.sync 0;").replace("tensormap.cp", other + "tensormap.cp")
         + "done:"

@@ -64,7 +64,7 @@ def test_a_fence_behind_the_arrival_does_not_help():
 
 
 COPIED = """
-shl.b32 %r3, %tid, 4;
+shl.b32 %r3, %idx, 4;
 mov.u32 %r4, tile;
 add.u32 %r4, %r4, %r3;
 cvt.u64.u32 %d2, %r3;
@@ -85,7 +85,7 @@ def test_bytes_of_cp_async_need_the_scope_of_the_cluster():
 
 
 COUNTS = """
-shr.u32 %r3, %tid, 5;
+shr.u32 %r3, %idx, 5;
 setp.eq.u32 %p2, %r3, 0;
 @%p2 bra first;
 setmaxnreg.dec.sync.aligned.u32 OTHERS;
@@ -116,14 +116,14 @@ def test_warps_of_a_warpgroup_may_ask_for_different_counts(first: str, others: i
 @pytest.mark.parametrize(("threads", "found"), [(32, "warning"), (64, "error")])
 def test_the_only_warp_of_the_last_warpgroup_may_ask_for_a_count(threads: int, found: str):
     """As that of CuTe DSL's kernels for sm_120 with five warps; one of two warps that does is an error."""
-    body = "setp.lt.u32 %p2, %tid, 32; @!%p2 bra met; setmaxnreg.dec.sync.aligned.u32 40; met:"
+    body = "setp.lt.u32 %p2, %idx, 32; @!%p2 bra met; setmaxnreg.dec.sync.aligned.u32 40; met:"
     example = Example(body, directives=".maxnreg 168", target="sm_100a", threads=threads)
     assert severity("setmaxnreg-not-by-warpgroup", example) == {found}
     assert severity("setmaxnreg-not-by-warpgroup", example, strict=True) == {"error"}
 
 
 ADDRESS = """
-setp.lt.u32 %p2, %tid, 32;
+setp.lt.u32 %p2, %idx, 32;
 @%p2 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [bar+8], 32;
 @%first st.shared.u32 [tile], 7;
 barrier.cluster.arrive.relaxed.aligned;
@@ -148,7 +148,7 @@ def test_the_address_of_columns_may_be_read_behind_a_relaxed_barrier_of_the_clus
 def test_the_warp_that_allocates_columns_may_read_their_address_at_once(who: str, rules: set[str]):
     """As the warp that multiplies does in FlashInfer's TGV product: all lanes execute tcgen05.alloc, and it blocks."""
     body = f"""
-    setp.lt.u32 %p2, %tid, 32;
+    setp.lt.u32 %p2, %idx, 32;
     not.pred %p3, %p2;
     @%p2 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [bar+8], 32;
     @{who} ld.shared.u32 %r9, [bar+8];

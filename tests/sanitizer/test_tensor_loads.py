@@ -31,14 +31,14 @@ from warploom.sanitizer import Sanitizer
 from .pieces import INIT, wait
 
 KEEP = """
-shl.b32 %r0, %tid, 2;
+shl.b32 %r0, %idx, 2;
 cvt.u64.u32 %d2, %r0;
 add.u64 %d2, %data, %d2;
 st.global.u32 [%d2], %r9;
 """
 SUM = USE + KEEP.replace("%r9", "%r13")
 ONES = """
-shl.b32 %r0, %tid, 5;
+shl.b32 %r0, %idx, 5;
 mov.u32 %r1, tile;
 add.u32 %r1, %r1, %r0;
 mov.u32 %r2, 0x3F803F80;
@@ -119,8 +119,8 @@ def test_what_is_not_waited_for_may_be_overwritten_once_all_that_is_needed_has_b
 
 
 ONE_LANE = """
-st.shared.u32 [spare], %tid;
-and.b32 %r0, %tid, 31;
+st.shared.u32 [spare], %idx;
+and.b32 %r0, %idx, 31;
 setp.eq.u32 %p1, %r0, 0;
 @%p1 mbarrier.arrive.shared::cta.b64 _, [told];
 """ + wait(0, "t", "told")
@@ -148,7 +148,7 @@ def test_one_lane_tells_for_its_warp_that_what_the_whole_warp_loaded_has_been_st
 @pytest.mark.parametrize(("values", "severity"), [(SUM, "warning"), ("", "error")], ids=["stored", "not read"])
 def test_a_warp_may_store_over_what_it_loaded_and_has_stored_elsewhere(values: str, severity: str) -> None:
     """CUTLASS's stream-K: partial sums go to memory, then their total back; the wait at the end is for other loads."""
-    back = "tcgen05.st.sync.aligned.32x32b.x4.b32 [%r8], {%tid, %tid, %tid, %tid};\ntcgen05.wait::st.sync.aligned;\n"
+    back = "tcgen05.st.sync.aligned.32x32b.x4.b32 [%r8], {%idx, %idx, %idx, %idx};\ntcgen05.wait::st.sync.aligned;\n"
     body = PRODUCT + LOAD + (SUM + KEEP.replace("%r9", "%r11") + KEEP.replace("%r9", "%r12") if values else "")
     found = severities(Blackwell(body + back + WAIT_LOAD + FREE))
     assert found["tensor-memory-overwritten"] == severity
@@ -174,11 +174,11 @@ def test_a_register_that_is_loaded_and_written_again_wants_a_wait(first: str, se
 def test_one_lane_of_each_of_two_warps_is_no_product_by_several_lanes() -> None:
     """Two warps may execute an instruction at once; each starts a product of its own accumulator."""
     both = """
-and.b32 %r0, %tid, 31;
+and.b32 %r0, %idx, 31;
 setp.eq.u32 %p1, %r0, 0;
-setp.lt.u32 %p0, %tid, 64;
+setp.lt.u32 %p0, %idx, 64;
 and.pred %p1, %p1, %p0;
-shr.u32 %r1, %tid, 1;
+shr.u32 %r1, %idx, 1;
 and.b32 %r1, %r1, 16;
 add.u32 %r1, %r8, %r1;
 setp.ne.u32 %p3, 0, 0;
@@ -194,7 +194,7 @@ OVERWRITES = (
     ".shared .align 8 .b64 more[2];\n@%first mbarrier.init.shared::cta.b64 [more], 4;\n"
     + PRODUCT + LOAD + WAIT_LOAD + USE + """
     BEFORE
-    and.b32 %r6, %tid, 31;
+    and.b32 %r6, %idx, 31;
     setp.eq.u32 %p4, %r6, 0;
     @%p4 mbarrier.arriveHOW.shared::cta.b64 _, [more];
     @!%first bra over;

@@ -16,7 +16,7 @@ from warploom.isa.instruction_descriptor import InstructionDescriptor
 from warploom.sanitizer import Sanitizer
 
 STORE = """
-tcgen05.st.sync.aligned.32x32b.x1.b32 [%r9], {%tid};
+tcgen05.st.sync.aligned.32x32b.x1.b32 [%r9], {%idx};
 tcgen05.wait::st.sync.aligned;
 """
 
@@ -34,7 +34,7 @@ def strict_rules(body: str) -> set[str]:
     ("address", "found"),
     [
         ("mov.u32 %r9, %r8;", True),
-        ("shr.u32 %r10, %tid, 5;\nand.b32 %r10, %r10, 3;\nshl.b32 %r10, %r10, 21;\nadd.u32 %r9, %r8, %r10;", False),
+        ("shr.u32 %r10, %idx, 5;\nand.b32 %r10, %r10, 3;\nshl.b32 %r10, %r10, 21;\nadd.u32 %r9, %r8, %r10;", False),
     ],
     ids=["lane 0 of every warp", "its own quarter"],
 )
@@ -54,7 +54,7 @@ def test_a_commit_carries_what_its_thread_did_before_it_and_not_what_it_does_the
     @%first mbarrier.init.shared::cta.b64 [bar+8], 1;
     @%first st.shared.u32 [tile], 0;
     bar.sync 0;
-    setp.eq.u32 %p2, %tid, 32;
+    setp.eq.u32 %p2, %idx, 32;
     {read + commit if reads_first else commit + read}
     @!%p2 bra done;
     wait_0:
@@ -154,7 +154,7 @@ def test_too_small_a_scope_is_a_warning_where_what_is_overwritten_has_been_read(
     wait_0:
     mbarrier.try_wait.parity.shared::cta.b64 %p0, [bar], 0;
     @!%p0 bra wait_0;
-    st.shared::cluster.u32 [%r6], %tid;
+    st.shared::cluster.u32 [%r6], %idx;
     done:
     barrier.cluster.arrive.aligned;
     barrier.cluster.wait.aligned;

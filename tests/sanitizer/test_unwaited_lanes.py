@@ -10,7 +10,7 @@ from warploom.sanitizer.rules import Example
 
 COMPLETE = INIT + load() + wait(scope=".relaxed.cluster")
 """A copy, and a wait that shows when it is complete and makes nothing known."""
-SOME = "and.b32 %r4, %tid, 31;\nsetp.lt.u32 %p3, %r4, {lanes};\n"
+SOME = "and.b32 %r4, %idx, 31;\nsetp.lt.u32 %p3, %r4, {lanes};\n"
 WAIT = """
 wait_{name}:
 @{guard}%p3 mbarrier.try_wait.parity.shared::cta.b64 %p0, [bar], 0;
@@ -50,11 +50,11 @@ def test_a_meeting_of_some_lanes_tells_those():
 
 def test_a_stage_is_filled_again_by_a_lane_that_has_not_waited_for_its_reader():
     read = (
-        "setp.ge.u32 %p2, %tid, 32;\n@%p2 ld.shared.u32 %r2, [tile];\n@%p2 mbarrier.arrive.shared::cta.b64 _, [bar];\n"
+        "setp.ge.u32 %p2, %idx, 32;\n@%p2 ld.shared.u32 %r2, [tile];\n@%p2 mbarrier.arrive.shared::cta.b64 _, [bar];\n"
     )
-    fill = "setp.eq.u32 %p2, %tid, {lane};\n@%p2 st.shared.u32 [tile], %tid;\n"
+    fill = "setp.eq.u32 %p2, %idx, {lane};\n@%p2 st.shared.u32 [tile], %idx;\n"
     body = (
-        "@%first st.shared.u32 [tile], %tid;\n" + INIT.replace(", 1;", ", 96;") + read + wait(scope=".relaxed.cluster")
+        "@%first st.shared.u32 [tile], %idx;\n" + INIT.replace(", 1;", ", 96;") + read + wait(scope=".relaxed.cluster")
         + SOME.format(lanes=1) + WAIT.format(name="some", guard="") + fill
     )  # fmt: skip
     assert "lane-not-waited" in rules(Example(body.format(lane=5)))
@@ -63,12 +63,12 @@ def test_a_stage_is_filled_again_by_a_lane_that_has_not_waited_for_its_reader():
 
 GLOBAL = """
 mov.u32 %r6, %ctaid.x;
-shl.b32 %r0, %tid, 2;
+shl.b32 %r0, %idx, 2;
 cvt.u64.u32 %d2, %r0;
 add.u64 %d2, %d2, %data;
 setp.ne.u32 %p2, %r6, 0;
 @%p2 bra reader;
-st.global.u32 [%d2], %tid;
+st.global.u32 [%d2], %idx;
 bar.warp.sync -1;
 @%first st.release.gpu.global.u32 [%data+512], 77;
 bra done;

@@ -7,10 +7,10 @@ from tests.sanitizer.running import rules
 from warploom.sanitizer.rules import Example
 
 REORDERED = """
-shl.b32 %r0, %tid, 4;
+shl.b32 %r0, %idx, 4;
 mov.u32 %r1, tile;
 add.u32 %r1, %r1, %r0;
-and.b32 %r2, %tid, 48;
+and.b32 %r2, %idx, 48;
 xor.b32 %r2, %r2, %r0;
 cvt.u64.u32 %d2, %r2;
 add.u64 %d2, %data, %d2;

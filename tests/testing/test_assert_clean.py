@@ -38,7 +38,7 @@ def test_a_finding_fails_with_the_whole_report_and_how_to_see_it_again() -> None
 def test_a_rule_can_be_allowed_and_milder_findings_can_be_made_to_fail() -> None:
     assert_clean(bad(), DATA, allow=("generic-write-before-async-read",), **LAUNCH)
     by_all = "st.shared.u32 [tile+2048], 7;\n"
-    text = good().replace("setp.eq.u32 %first, %tid, 0;", "setp.eq.u32 %first, %tid, 0;\n" + by_all)
+    text = good().replace("setp.eq.u32 %first, %idx, 0;", "setp.eq.u32 %first, %idx, 0;\n" + by_all)
     assert_clean(text, DATA, **LAUNCH)
     with pytest.raises(AssertionError, match=r"warning\[same-value-race\]"):
         assert_clean(text, DATA, least="warning", **LAUNCH)

@@ -26,11 +26,8 @@ from .nodes import (
     walk,
 )
 from .printer import operand_text
-from .scopes import Scope
+from .scopes import CALL_TABLES, JUMP_TABLE, Scope
 from .variables import Complaint
-
-CALL_TABLES = ("callprototype", "calltargets")
-JUMP_TABLE = "branchtargets"
 
 
 class Calls:

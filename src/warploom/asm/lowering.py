@@ -9,7 +9,7 @@ The tree is for running, not for printing: names have dots.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 
 from ..isa import dtypes
@@ -65,7 +65,7 @@ def _function(function: Function) -> Function:
     if not vectors and not sums and not any(each.vector for each in declared):
         return function
     pass_ = _Pass(types, vectors)
-    body = tuple(pass_.inside(function.body).statements(function.body))
+    body = tuple(pass_.statements(function.body))
     parameters, results = (pass_.formals(each) for each in (function.parameters, function.results))
     return replace(function, parameters=parameters, results=results, body=(*pass_.temporaries, *body))
 
@@ -74,27 +74,24 @@ def _function(function: Function) -> Function:
 class _Pass:
     """One scope of a function. types: types of registers; vectors: number of components of each vector register."""
 
-    types: Mapping[str, str]
-    vectors: Mapping[str, int]
+    types: dict[str, str]
+    vectors: dict[str, int]
     temporaries: list[RegisterDeclaration] = field(default_factory=list)
 
-    def inside(self, statements: tuple[Statement, ...]) -> _Pass:
-        """The scope of these statements, whose declarations hide outer ones of the same name."""
-        declared = [each for each in statements if isinstance(each, RegisterDeclaration)]
-        if not declared:
-            return self
-        types = {name: each.type for each in declared for name in each.every_name()}
-        own = {name: int(each.vector[1:]) for each in declared if each.vector for name in each.every_name()}
-        outer = {name: count for name, count in self.vectors.items() if name not in types}
-        return _Pass({**self.types, **types}, {**outer, **own}, self.temporaries)
-
     def statements(self, statements: tuple[Statement, ...]) -> Iterator[Statement]:
+        """The statements of a block, whose declarations hide outer ones of the same name from there on."""
         for each in statements:
             if isinstance(each, Block):
-                yield replace(each, statements=tuple(self.inside(each.statements).statements(each.statements)))
-            elif isinstance(each, RegisterDeclaration) and each.vector:
-                names = [part for name in each.every_name() for part in self._parts(name)]
-                yield RegisterDeclaration(each.type, tuple(names))
+                inner = _Pass(dict(self.types), dict(self.vectors), self.temporaries)
+                yield replace(each, statements=tuple(inner.statements(each.statements)))
+            elif isinstance(each, RegisterDeclaration):
+                for name in each.every_name():
+                    self.types[name] = each.type
+                    self.vectors.pop(name, None)
+                    if each.vector:
+                        self.vectors[name] = int(each.vector[1:])
+                parts = [part for name in each.every_name() if each.vector for part in self._parts(name)]
+                yield RegisterDeclaration(each.type, tuple(parts)) if parts else each
             elif isinstance(each, Instruction):
                 operands: list[Operand] = []
                 for operand in map(self._operand, each.operands):

@@ -8,11 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..errors import SourceLocation
 from ..isa.instructions.video import SELECTOR
 from ..isa.special_registers import SPECIAL_REGISTERS
 from .declarations import VECTORS
-from .nodes import Block, Function, Label, Module, RegisterDeclaration, Statement, Variable
+from .nodes import Directive, Function, Instruction, Label, RegisterDeclaration, Statement, Variable
 
+CALL_TABLES = ("callprototype", "calltargets")
+JUMP_TABLE = "branchtargets"
+TABLES = (*CALL_TABLES, JUMP_TABLE)
+"""The directives that make a label the name of a table."""
 MAX_REGISTERS = 1 << 17
 """More registers than this in one `name<N>` are treated as an error."""
 
@@ -34,6 +39,8 @@ class Meaning:
     variable: Variable | None = None
 
 
+HIDING = ("register", "variable")
+"""Names of these kinds hide special registers: a register `%tid` hides `%tid.x`."""
 _LABEL, _FUNCTION = Meaning("label"), Meaning("function")
 
 
@@ -51,11 +58,13 @@ class Scope:
         if name in self.names:
             self.duplicates.append(name)
         self.names[name] = meaning
+        self._types = None
 
     def declare_all(self, names: Sequence[str], meaning: Meaning) -> None:
         """Add distinct names with the same meaning."""
         self.duplicates += [name for name in names if name in self.names]
         self.names.update(dict.fromkeys(names, meaning))
+        self._types = None
 
     def find(self, name: str) -> Meaning | None:
         """The meaning of a name here; also of a component of a vector register (`v.x`) and of a special register."""
@@ -64,16 +73,16 @@ class Scope:
             if name in scope.names:
                 return scope.names[name]
             scope = scope.parent
-        special = SPECIAL_REGISTERS.get(name)
-        if special is not None:
-            return Meaning("special", special.dtype.name)
         if "." in name:
-            whole = self.find(name.rpartition(".")[0])
+            whole, part = self.find(name.rpartition(".")[0]), name.rpartition(".")[2]
             if whole is not None and "." in whole.type:
                 return Meaning("register", whole.type.split(".")[1])
-            if whole is not None and whole.kind == "register" and SELECTOR.fullmatch(name.rpartition(".")[2]):
+            if whole is not None and whole.kind == "register" and SELECTOR.fullmatch(part):
                 return whole
-        return None
+            if whole is not None and whole.kind in HIDING:
+                return None
+        special = SPECIAL_REGISTERS.get(name)
+        return None if special is None else Meaning("special", special.dtype.name)
 
     def types(self) -> Mapping[str, str]:
         """Register name -> declared type, for `binding.bind`."""
@@ -95,24 +104,22 @@ class Scope:
             scope = scope.parent
 
 
-def module_scope(module: Module) -> Scope:
-    """The names of a module: its variables and functions. A prototype or an extern may be repeated."""
-    scope = Scope()
-    bodies: set[str] = set()
-    for item in module.items:
-        if isinstance(item, Variable):
-            named = scope.names.get(item.name)
-            if item.linkage == "extern" and named is not None and named.kind == "variable":
-                continue
-            scope.declare(item.name, Meaning("variable", item.type, item.space, item))
-        elif isinstance(item, Function):
-            named = scope.names.get(item.name)
-            if (item.name in bodies and item.body is not None) or (named is not None and named.kind == "variable"):
-                scope.duplicates.append(item.name)
-            if item.body is not None:
-                bodies.add(item.name)
-            scope.names.setdefault(item.name, _FUNCTION)
-    return scope
+def declare_item(scope: Scope, item: Variable | Function, bodies: set[str]) -> None:
+    """Add a variable or function of a module. A prototype or an extern may be repeated.
+
+    bodies: the functions so far that have bodies; this one is added.
+    """
+    named = scope.names.get(item.name)
+    if isinstance(item, Variable):
+        if item.linkage == "extern" and named is not None and named.kind == "variable":
+            return
+        scope.declare(item.name, Meaning("variable", item.type, item.space, item))
+        return
+    if (item.name in bodies and item.body is not None) or (named is not None and named.kind == "variable"):
+        scope.duplicates.append(item.name)
+    if item.body is not None:
+        bodies.add(item.name)
+    scope.names.setdefault(item.name, _FUNCTION)
 
 
 def function_scope(function: Function, module: Scope) -> Scope:
@@ -123,35 +130,45 @@ def function_scope(function: Function, module: Scope) -> Scope:
     return scope
 
 
-def fill(scope: Scope, statements: tuple[Statement, ...]) -> list[RegisterDeclaration]:
-    """Declare the names of one block's statements, without those of inner blocks.
-
-    Returns the declarations of unreasonably many registers, which are not declared.
-    """
-    refused = []
-    for statement in statements:
-        if isinstance(statement, RegisterDeclaration):
-            vector = f"{statement.vector}." if statement.vector else ""
-            meaning = Meaning("register", vector + statement.type)
-            if statement.count is None:
-                for name in statement.names:
-                    scope.declare(name, meaning)
-            elif statement.count > MAX_REGISTERS:
-                refused.append(statement)
-            else:
-                stem = statement.names[0]
-                scope.declare_all([f"{stem}{index}" for index in range(statement.count)], meaning)
-        elif isinstance(statement, Variable):
-            _declare_variable(scope, statement)
-        elif isinstance(statement, Label):
+def declare_labels(scope: Scope, statements: tuple[Statement, ...]) -> None:
+    """Add the labels of a block, which may be used before they appear, but not those of tables."""
+    for at, statement in enumerate(statements):
+        if isinstance(statement, Label) and not _is_table(statements[at + 1 : at + 2]):
             scope.declare(statement.name, _LABEL)
-    return refused
 
 
-def block_scope(block: Block, parent: Scope) -> tuple[Scope, list[RegisterDeclaration]]:
-    """The scope of a nested block, and the declarations that `fill` refused."""
-    scope = Scope(parent)
-    return scope, fill(scope, block.statements)
+def declare(scope: Scope, statements: tuple[Statement, ...], at: int) -> bool:
+    """Add the names that a statement declares; False if there are too many of them.
+
+    Registers, variables and the labels of tables are known from their declaration on: ptxas 13.0 reads a text once.
+    """
+    statement = statements[at]
+    if isinstance(statement, RegisterDeclaration):
+        vector = f"{statement.vector}." if statement.vector else ""
+        meaning = Meaning("register", vector + statement.type)
+        if statement.count is None:
+            for name in statement.names:
+                scope.declare(name, meaning)
+        elif statement.count > MAX_REGISTERS:
+            return False
+        else:
+            scope.declare_all(statement.every_name(), meaning)
+    elif isinstance(statement, Variable):
+        _declare_variable(scope, statement)
+    elif isinstance(statement, Label) and _is_table(statements[at + 1 : at + 2]):
+        scope.declare(statement.name, _LABEL)
+    return True
+
+
+def second_place(statements: tuple[Statement, ...], name: str) -> SourceLocation | None:
+    """The place of a label's second appearance: that of the instruction behind it."""
+    again = [at for at, item in enumerate(statements) if isinstance(item, Label) and item.name == name][1:]
+    behind = statements[again[0] :] if again else ()
+    return next((item.location for item in behind if isinstance(item, Instruction)), None)
+
+
+def _is_table(following: tuple[Statement, ...]) -> bool:
+    return bool(following) and isinstance(following[0], Directive) and following[0].name in TABLES
 
 
 def _declare_variable(scope: Scope, variable: Variable) -> None:

@@ -33,7 +33,6 @@ from .nodes import (
     Function,
     Group,
     Instruction,
-    Label,
     Module,
     Operand,
     Pair,
@@ -46,7 +45,7 @@ from .nodes import (
     Vector,
 )
 from .printer import operand_text
-from .scopes import Scope, block_scope, fill, function_scope, module_scope
+from .scopes import HIDING, Scope, declare, declare_item, declare_labels, function_scope, second_place
 from .variables import Complaint, wrong_type, wrong_variable
 
 
@@ -78,21 +77,24 @@ class _Verifier:
         self.by_constants: set[tuple[Any, ...]] = set()  # forms whose validity depends on their constants
         self.target: Arch | None = None
         self.independent = "texmode_independent" in module.target
-        self.scope = module_scope(module)
+        self.scope = Scope()
         self.functions = {each.name: each for each in sorted(module.functions, key=lambda each: each.body is not None)}
         self.near: SourceLocation | None = None  # of the last instruction; labels and declarations have none
 
     def run(self) -> list[VerificationError]:
         self.target, wrong = target_of(self.module, self.machine)
         self.found += wrong
-        for name in self.scope.duplicates:
-            self._note(f"{name!r} is defined twice in the module")
         self.found += [*constant_memory(self.module), *prototypes(self.module), *wrong_aliases(self.module)]
+        bodies: set[str] = set()
         for item in self.module.items:
+            if isinstance(item, (Variable, Function)):
+                declare_item(self.scope, item, bodies)
             if isinstance(item, Variable):
                 self._complain(wrong_variable(item, "module", self.scope, self.independent), item.location)
-        for function in self.module.functions:
-            self._function(function)
+            elif isinstance(item, Function):
+                self._function(item)
+        for name in self.scope.duplicates:
+            self._note(f"{name!r} is defined twice in the module")
         return self.found
 
     def _note(self, what: str, where: SourceLocation | None = None, **parts: str | None) -> None:
@@ -140,39 +142,28 @@ class _Verifier:
         self.calls = Calls(self.functions, function)
         scope = function_scope(function, self.scope)
         self.near = None
-        self._block(function.body, scope, fill(scope, function.body), function.name)
+        self._block(function.body, scope, function.name)
         self.found += mixed_groups(function)
 
     # -- statements ----------------------------------------------------------------------------------------------
 
-    def _block(
-        self, statements: tuple[Statement, ...], scope: Scope, refused: list[RegisterDeclaration], function: str
-    ) -> None:
-        near = next((item.location for item in statements if isinstance(item, Instruction)), self.near)
-        for declaration in refused:
-            self._note(
-                f"{declaration.names[0]}<{declaration.count}> in {function} declares too many registers", where=near
-            )
-        for name in dict.fromkeys(scope.duplicates):
-            meaning, where = scope.names[name], near
-            again = [at for at, item in enumerate(statements) if isinstance(item, Label) and item.name == name][1:]
-            if again:  # a label precedes an instruction
-                behind = (item.location for item in statements[again[0] :] if isinstance(item, Instruction))
-                where = next(behind, near)
-            self._note(f"the {meaning.kind} {name!r} is declared twice in one block of {function}", where=where)
-        types = scope.types()
-        for statement in statements:
+    def _block(self, statements: tuple[Statement, ...], scope: Scope, function: str) -> None:
+        self.near = next((item.location for item in statements if isinstance(item, Instruction)), self.near)
+        declare_labels(scope, statements)
+        for at, statement in enumerate(statements):
             if isinstance(statement, Instruction):
                 self.near = statement.location
-                form = form_of(statement, types)
+                form = form_of(statement, scope.types())
                 key = form
                 if form is not None and form in self.by_constants:
                     key = (form, constants_of(statement))
                 if key is None or key not in self.good:
                     self._instruction(statement, scope, form, key)
             elif isinstance(statement, Block):
-                inner, too_many = block_scope(statement, scope)
-                self._block(statement.statements, inner, too_many, function)
+                self._block(statement.statements, Scope(scope), function)
+            elif not declare(scope, statements, at):
+                name, count = statement.names[0], statement.count  # type: ignore[union-attr]
+                self._note(f"{name}<{count}> in {function} declares too many registers", where=self.near)
             elif isinstance(statement, Variable):
                 self._complain(
                     wrong_variable(statement, "body", self.scope, self.independent), statement.location or self.near
@@ -183,6 +174,11 @@ class _Verifier:
             elif isinstance(statement, Directive) and statement.name == "branchtargets":
                 for name in statement.text.replace(",", " ").split():
                     self._label(name, scope, self.near, ".branchtargets")
+        for name in dict.fromkeys(scope.duplicates):
+            self._note(
+                f"the {scope.names[name].kind} {name!r} is declared twice in one block of {function}",
+                where=second_place(statements, name) or self.near,
+            )
 
     def _instruction(
         self, instruction: Instruction, scope: Scope, form: tuple[Any, ...] | None, key: tuple[Any, ...] | None
@@ -356,11 +352,21 @@ class _Verifier:
             self._note(what, where=where, code="target-lacks-it")
 
     def _undeclared(self, name: str, scope: Scope, where: SourceLocation | None, what: str, type_: str = "") -> None:
+        whole = name.rpartition(".")[0]
+        hiding = scope.find(whole) if name in SPECIAL_REGISTERS else None
+        if hiding is not None and hiding.kind in HIDING:
+            self._note(
+                f"{what} is {name}, and the {hiding.kind} {whole!r} hides the special registers of that name",
+                where=where,
+                code="undeclared-name",
+                hint=f"rename the {hiding.kind} {whole!r}",
+            )
+            return
         types = scope.types()
         candidates = [known for known in scope.known() if not type_ or types.get(known) == type_]
         near = difflib.get_close_matches(name, candidates, n=1)
         self._note(
-            f"{what}, {name!r}, is not declared",
+            f"{what}, {name!r}, is not declared above",
             where=where,
             code="undeclared-name",
             hint=f"did you mean {near[0]!r}?" if near else None,

@@ -33,6 +33,7 @@ from ...asm.nodes import (
 )
 from ...errors import EmulationError, UnsupportedInstructionError, VerificationError
 from ...isa import dtypes
+from ...isa.special_registers import SPECIAL_REGISTERS
 from ..machine.registers import RegisterLayout
 from ..machine.scopes import DeclaredRegister, DeclaredVariable, JumpTarget, Scope
 from .external import KNOWN
@@ -90,26 +91,28 @@ class Flattener:
 
     def _declare_registers(self, scope: Scope, node: RegisterDeclaration) -> None:
         bits = dtypes.ALL[node.type].register_bits
-        names = node.names
-        if node.count is not None:
-            names = tuple(f"{names[0]}{index}" for index in range(node.count))
-        for name in names:
+        for name in node.every_name():
             scope.names[name] = DeclaredRegister(node.type, self.layout.new_row(bits))
 
     def _statements(
         self, statements: tuple[Statement, ...], scope: Scope, returns_to: JumpTarget | None, depth: int
     ) -> None:
-        for statement in statements:  # declarations and labels first: a jump may go forward
-            if isinstance(statement, RegisterDeclaration):
-                self._declare_registers(scope, statement)
-            elif isinstance(statement, Variable):
-                self._declare(scope, statement)
-            elif isinstance(statement, Label):
-                scope.names[statement.name] = JumpTarget(statement.name, scope.number)
+        number = scope.number
+        for statement in statements:  # a jump may go forward
+            if isinstance(statement, Label):
+                scope.names[statement.name] = JumpTarget(statement.name, number)
         pending_label = ""
         for statement in statements:
-            if isinstance(statement, Label):
-                self.positions[JumpTarget(statement.name, scope.number)] = len(self.flat)
+            if isinstance(statement, (RegisterDeclaration, Variable)):
+                names = statement.every_name() if isinstance(statement, RegisterDeclaration) else (statement.name,)
+                if self.flat and any(name in SPECIAL_REGISTERS or scope.find(name) for name in names):
+                    scope = self._scope(scope)  # before it, the names mean others
+                if isinstance(statement, Variable):
+                    self._declare(scope, statement)
+                else:
+                    self._declare_registers(scope, statement)
+            elif isinstance(statement, Label):
+                self.positions[JumpTarget(statement.name, number)] = len(self.flat)
                 pending_label = statement.name
             elif isinstance(statement, Block):
                 self._statements(statement.statements, self._scope(scope), returns_to, depth)

@@ -14,7 +14,7 @@ DATA_BYTES = 8192
 class Example:
     """The body of a small kernel; `grid` in CTAs, 0 for one cluster.
 
-    On entry, %data holds the address of a buffer of DATA_BYTES bytes, %tid holds %tid.x, %first is true in thread
+    On entry, %data holds the address of a buffer of DATA_BYTES bytes, %idx holds %tid.x, %first is true in thread
     0, %rank is the CTA's rank in its cluster, and `tile` (4 KiB) and `bar` (two mbarriers) are in shared memory.
     With several `devices`, which share the buffer, %gpu is the kernel's own GPU index; `calls`: launches on each.
     """
@@ -78,16 +78,16 @@ _FRAME = """\
     .reg .pred %first;
     .reg .b32 %r<16>;
     .reg .f32 %f<16>;
-    .reg .b32 %tid;
+    .reg .b32 %idx;
     .reg .b32 %rank;
     .reg .b64 %d<8>;
     .reg .b64 %data;
     .shared .align 1024 .b8 tile[4096];
     .shared .align 8 .b64 bar[2];
     ld.param.u64 %data, [data];
-    mov.u32 %tid, %tid.x;
+    mov.u32 %idx, %tid.x;
     mov.u32 %rank, %cluster_ctarank;
-    setp.eq.u32 %first, %tid, 0;
+    setp.eq.u32 %first, %idx, 0;
 BODY
     ret;
 }
