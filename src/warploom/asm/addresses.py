@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..isa.instructions.schema import Match, OperandSpec
+from .initial_values import Complaint
 from .nodes import Address, Function, Register, Symbol
 from .scopes import Scope
-from .variables import Complaint
 
 _UNIFIED = ("ld", "ldu", "atom")
 """Instructions whose addresses may have the suffix `.unified` (PTX ISA 9.7.9.8; ptxas 13.0)."""

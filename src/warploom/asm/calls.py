@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ..isa import dtypes
 from ..plural import counted
 from . import widths
+from .initial_values import Complaint
 from .nodes import (
     Directive,
     Float,
@@ -27,7 +28,6 @@ from .nodes import (
 )
 from .printer import operand_text
 from .scopes import CALL_TABLES, JUMP_TABLE, Scope
-from .variables import Complaint
 
 
 class Calls:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import re
 import struct
+import sys
 from collections.abc import Callable
 
 from .nodes import Float, Integer
@@ -11,7 +14,10 @@ _LIMIT = 1 << 64
 
 
 def read_number(text: str) -> Integer | Float | None:
-    """The constant of a number token, or None if it is not a PTX number or does not fit 64 bits."""
+    """The constant of a number token, or None if it is not a PTX number or does not fit 64 bits.
+
+    A decimal must be zero or a normal double: ptxas 13.0 refuses subnormal ones, too.
+    """
     prefix = text[:2].lower()
     if not text.isascii() or "_" in text:
         return None  # allowed in Python's numbers, not in PTX's
@@ -30,7 +36,9 @@ def read_number(text: str) -> Integer | Float | None:
                 return None
             value = int(digits, 8) if digits[0] == "0" else int(digits)
         else:
-            return Float(double_bits(float(text)), 64, text)
+            decimal = float(text)
+            wrong = abs(decimal) < sys.float_info.min and re.search("[1-9]", re.split("[eE]", text)[0])
+            return None if math.isinf(decimal) or wrong else Float(double_bits(decimal), 64, text)
     except ValueError:
         return None
     return Integer(value, text) if value < _LIMIT else None

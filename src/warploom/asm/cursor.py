@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from ..errors import PtxSyntaxError, SourceLocation
 from .constants import BINARY, CASTS, FLOATING, Unsigned, combined, double_bits, number, read_number, wrapped
-from .lexer import END, NUMBER, PUNCTUATION, STRING, WORD, Tokens, location, tokenize
+from .lexer import END, NUMBER, PUNCTUATION, STRING, WORD, Tokens, location
 from .nodes import Float, Integer
 
 MAX_DEPTH = 200
@@ -187,13 +187,3 @@ class Cursor:
             return int(not inner)
         value = {"-": -inner, "+": inner, "~": ~inner}[sign]
         return wrapped(value, sign == "~" or isinstance(inner, Unsigned))
-
-
-def constant_of(text: str) -> Integer | Float | None:
-    """The value of a text that is a constant expression, or None."""
-    try:
-        cursor = Cursor(tokenize(text, ""))
-        value = cursor.constant_expression("a constant")
-    except PtxSyntaxError:
-        return None
-    return value if cursor.kinds[cursor.at] == END else None

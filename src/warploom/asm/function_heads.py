@@ -5,6 +5,7 @@ PTX ISA 11.4 and 11.6. The verdicts are those of ptxas 13.0.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ..errors import VerificationError
@@ -14,6 +15,7 @@ from .nodes import Directive, Function, Module
 _OF_FUNCTIONS = {"noreturn": (6, 4), "abi_preserve": (9, 0), "abi_preserve_control": (9, 0)}
 """Directives that kernels do not take, and the first PTX version with each."""
 _MOST_PRESERVED = {"abi_preserve": 239, "abi_preserve_control": 11}
+_STRINGS = re.compile(r'"[^"]*"(\s*,\s*"[^"]*")*')
 _LAST_WITH_MAXNCTAPERSM = (2, 0)
 
 
@@ -27,12 +29,18 @@ def wrong_directives(module: Module, function: Function) -> Iterator[Verificatio
         said = f"the {what} {function.name} says .{name}"
         if name == "maxnctapersm" and module.version > _LAST_WITH_MAXNCTAPERSM:
             yield _error(f"{said}, which PTX no longer has", ".minnctapersm")
+        if name == "pragma" and not _STRINGS.fullmatch(directive.text.strip()):
+            yield _error(f"{said} {directive.text}", "strings in quotes")
         if since is None:
+            if what == "function":
+                yield _error(f"{said}, which is for kernels", f"no .{name}, or an .entry")
             continue
         if what == "kernel":
             yield _error(f"{said}, which is for functions", f"no .{name}, or a .func")
         elif module.version < since:
             yield _error(f"{said}, which needs PTX {version_text(since)}", f".version {version_text(since)} or later")
+        elif name == "noreturn" and [each.name for each in function.directives].count(name) > 1:
+            yield _error(f"{said} twice", "it once")
         elif name == "noreturn" and function.results:
             yield _error(f"{said} and returns a value", "a function without results")
         elif (function.directive(name) or (0,))[0] > _MOST_PRESERVED.get(name, 0):

@@ -9,8 +9,8 @@ from ..errors import ArgumentError, VerificationError
 from ..isa import arch as isa_arch
 from ..isa import dtypes
 from ..isa.arch import Arch
+from .initial_values import lanes
 from .nodes import Directive, Function, Module, Variable, instructions_of, names_in
-from .variables import lanes
 
 _CLUSTER_DIRECTIVES = {
     "reqnctapercluster": (7, 8), "explicitcluster": (7, 8), "maxclusterrank": (7, 8), "blocksareclusters": (9, 0),

@@ -21,6 +21,8 @@ from .nodes import (
 )
 
 _SINK = Sink()
+BITS_OF_FLOATS = ("0f", "0F", "0d", "0D")
+"""Beginnings of floating-point constants that are written as bits."""
 
 
 class OperandParser(Cursor):
@@ -71,13 +73,17 @@ class OperandParser(Cursor):
                 return self._address()
             if text == "(":
                 # Only `call` has lists of arguments; elsewhere a parenthesis begins a constant expression.
-                return self._nested(")", Group, "a list of arguments") if self.in_call else self._constant()
+                if self.in_call:
+                    return self._nested(")", Group, "a list of arguments")
+                return (
+                    self._bits_in_parentheses() if self.texts[self.at + 1][:2] in BITS_OF_FLOATS else self._constant()
+                )
             if text == "-":
                 return self._negative(context)
-            if text == "!":
+            if text == "!" and (self.kinds[self.at + 1] in (WORD, STRING) and self.texts[self.at + 1] != "WARP_SZ"):
                 self.at += 1
                 return Register(self.word("the predicate after `!`"), negated=True)
-            if text in "~+":
+            if text in "~+!":
                 return self._constant()
         if kind == DIRECTIVE:
             return self._selectors(self.at)
@@ -93,6 +99,8 @@ class OperandParser(Cursor):
 
     def _named(self, text: str, context: str) -> Operand:
         first = self.at
+        if text == "WARP_SZ" and self.texts[first + 1] in BINARY:
+            return self._constant()
         self.at += 1
         following = self.texts[self.at]
         if following in (",", ";", "}", ")"):
@@ -152,7 +160,7 @@ class OperandParser(Cursor):
         first = self.at
         if self.kinds[first + 1] == NUMBER and self.texts[first + 2] not in BINARY:
             self.at += 1
-            if self.texts[self.at][:2] in ("0f", "0F"):
+            if self.texts[self.at][:2] in BITS_OF_FLOATS[:2]:
                 self.fail("`-` stands before the bits of a float", "0f and the bits with the sign set")
             constant = self._number()
             assert isinstance(constant, (Integer, Float))
@@ -164,6 +172,13 @@ class OperandParser(Cursor):
                 self.fail("only a register or a constant may follow `-`", index=first)
             return Register(inner.name, negated=True, minus=True)
         return self._constant()
+
+    def _bits_in_parentheses(self) -> Operand:
+        """`(0f3F800000)`, which is no expression."""
+        self.at += 1
+        constant = self._number()
+        self.expect(")", "after a constant")
+        return constant
 
     def _constant(self) -> Integer | Float:
         return self.constant_expression("a constant")
@@ -200,7 +215,7 @@ class OperandParser(Cursor):
 
     def _base(self) -> Register | Integer:
         kind, text = self.kinds[self.at], self.texts[self.at]
-        if kind == NUMBER or (kind == PUNCTUATION and text in ("-", "(", "~", "+")):
+        if kind == NUMBER or (kind == PUNCTUATION and text in ("-", "(", "~", "+", "!")) or text == "WARP_SZ":
             return self.integer_constant("an address")
         if kind == WORD and text != "_":
             self.at += 1

@@ -29,7 +29,7 @@ _LINES_OF_INTEGERS = {
     ".maxntid", ".reqntid", ".minnctapersm", ".maxnctapersm", ".maxnreg", ".reqnctapercluster", ".maxclusterrank",
     ".abi_preserve", ".abi_preserve_control",
 }  # fmt: skip
-_BARE = {".explicitcluster", ".blocksareclusters", ".noreturn", ".unified"}
+_BARE = {".explicitcluster", ".blocksareclusters", ".noreturn"}
 _UNTIL_SEMICOLON = {".pragma", ".branchtargets", ".calltargets", ".callprototype", ".alias"}
 
 

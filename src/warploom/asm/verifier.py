@@ -26,6 +26,7 @@ from .forms import constants_of, form_of
 from .function_heads import wrong_aliases, wrong_directives
 from .heads import constant_memory, limits, prototypes, target_of, version_text
 from .immediates import depends_on_constants, out_of_range
+from .initial_values import Complaint
 from .nodes import (
     Address,
     Block,
@@ -46,7 +47,7 @@ from .nodes import (
 )
 from .printer import operand_text
 from .scopes import HIDING, Scope, declare, declare_item, declare_labels, function_scope, second_place
-from .variables import Complaint, wrong_type, wrong_variable
+from .variables import wrong_type, wrong_variable
 
 
 def verify(module: Module, arch: str | None = None) -> list[VerificationError]:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from ...asm.constants import number, read_number
-from ...asm.cursor import constant_of
+from ...asm.constants import number
+from ...asm.initial_values import read_value
 from ...asm.nodes import Float, Integer
 from ...errors import ArgumentError, UnsupportedInstructionError
 from ...isa import dtypes
@@ -18,7 +18,6 @@ from .scopes import DeclaredVariable
 LIMIT = 1 << 32
 """Maximum bytes of one module variable in the emulator."""
 _INTEGER = re.compile(r"-?(0[xX][0-9a-fA-F]+|[1-9]\d*|0)")
-_ADDRESS = re.compile(r"(?:generic\s*\(\s*)?([A-Za-z_$%][\w$]*)\s*\)?\s*(?:\+\s*(\d+))?")
 
 
 def allocate(
@@ -62,18 +61,18 @@ def _value(word: str, dtype: dtypes.DType, name: str, addresses: Mapping[str, in
     """One value as raw bits."""
     if _INTEGER.fullmatch(word) and not dtype.is_float:
         return int(word, 0) & ((1 << dtype.bits) - 1)
-    constant = read_number(word) if word[:2] in ("0f", "0F") else constant_of(word)
-    if constant is not None:
-        return _bits(constant, dtype)
-    found = _ADDRESS.fullmatch(word)
-    if found is None or found[1] not in addresses:
+    value = read_value(word)
+    if isinstance(value, (Integer, Float)):
+        return _bits(value, dtype)
+    if value is None or value.name not in addresses:
         raise UnsupportedInstructionError(
             f"the initialiser of {name} has a value that the emulator does not support",
             expected="a number, or the address of a variable or function of the module",
             got=word,
             hint="store it from the kernel",
         )
-    return (addresses[found[1]] + int(found[2] or 0)) & ((1 << dtype.bits) - 1)
+    address = addresses[value.name] + (value.offset or 0)
+    return (address if value.byte is None else address >> 8 * value.byte & 0xFF) & ((1 << dtype.bits) - 1)
 
 
 def _bits(constant: Integer | Float, dtype: dtypes.DType) -> int:
