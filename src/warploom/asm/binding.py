@@ -191,8 +191,9 @@ class _Binder:
             if not isinstance(operand, Sink):
                 self._fail(f"{self._place(spec)} must be `_`: there is no result", "`_`", operand)
         elif kind == "label" or kind == "symbol":
-            named = isinstance(operand, Register) and not operand.negated and operand.name[0] != "%"
-            if not (named or isinstance(operand, Symbol)):
+            named = isinstance(operand, Register) and not operand.negated and operand.name not in SPECIAL_REGISTERS
+            named = named and self._declared(getattr(operand, "name", "")) is None
+            if not (named or (kind == "symbol" and isinstance(operand, Symbol) and not operand.offset)):
                 self._fail(f"{self._place(spec)} is not a {kind}", f"the name of a {kind}", operand)
         elif kind == "immediate":
             if not isinstance(operand, Integer):
@@ -365,7 +366,7 @@ class _Binder:
         if access != "read":
             self._fail(f"{self._place(spec)} writes a special register", f"a .{type_name} register", operand)
         floats = any(word in dtypes.ALL and dtypes.ALL[word].is_float for word in self.instruction.modifiers)
-        if self.base not in TAKES_SPECIAL or (self.base == "cvt" and floats):
+        if self.base not in TAKES_SPECIAL or (self.base == "cvt" and (floats or "pack" in self.instruction.modifiers)):
             self._fail(
                 f"{self._place(spec)} is a special register, which only mov and cvt read",
                 f"a .{type_name} register",

@@ -12,6 +12,8 @@ from ..plural import counted
 from . import widths
 from .initial_values import Complaint
 from .nodes import (
+    CALL_TABLES,
+    JUMP_TABLE,
     Directive,
     Float,
     Function,
@@ -27,7 +29,7 @@ from .nodes import (
     walk,
 )
 from .printer import operand_text
-from .scopes import CALL_TABLES, JUMP_TABLE, Scope
+from .scopes import Scope
 
 
 class Calls:

@@ -5,7 +5,6 @@ PTX ISA 11.4 and 11.6. The verdicts are those of ptxas 13.0.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from ..errors import VerificationError
@@ -15,7 +14,6 @@ from .nodes import Directive, Function, Module
 _OF_FUNCTIONS = {"noreturn": (6, 4), "abi_preserve": (9, 0), "abi_preserve_control": (9, 0)}
 """Directives that kernels do not take, and the first PTX version with each."""
 _MOST_PRESERVED = {"abi_preserve": 239, "abi_preserve_control": 11}
-_STRINGS = re.compile(r'"[^"]*"(\s*,\s*"[^"]*")*')
 _LAST_WITH_MAXNCTAPERSM = (2, 0)
 
 
@@ -29,8 +27,6 @@ def wrong_directives(module: Module, function: Function) -> Iterator[Verificatio
         said = f"the {what} {function.name} says .{name}"
         if name == "maxnctapersm" and module.version > _LAST_WITH_MAXNCTAPERSM:
             yield _error(f"{said}, which PTX no longer has", ".minnctapersm")
-        if name == "pragma" and not _STRINGS.fullmatch(directive.text.strip()):
-            yield _error(f"{said} {directive.text}", "strings in quotes")
         if since is None:
             if what == "function":
                 yield _error(f"{said}, which is for kernels", f"no .{name}, or an .entry")

@@ -1,7 +1,7 @@
 """PTX text as tokens: one regular expression, no copying, positions kept for errors.
 
 PTX ISA 4.1-4.5. An opcode with all its modifiers (`ld.global.nc.L1::no_allocate.v4.f32`) is one token, and so is a
-special register (`%tid.x`); white space and comments are dropped.
+special register (`%tid.x`); white space, comments and lines such as `# 3 "file.cu"` are dropped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ COMMENT = "comment"
 _TOKEN = re.compile(
     r"""
     \s* (?:
-      (?P<comment> //[^\n]* | /\*.*?\*/ )
+      (?P<comment> //[^\n]* | /\*.*?\*/
+                | \#[ \t]*(?:line[ \t]+)?\d+[ \t]+"[^"\n]*"(?:[ \t]+\d+)*[ \t]*(?=\n|\Z) )
     | (?P<word> (?: [A-Za-z_][\w$]* | [$%][\w$]+ ) (?: \.[\w$]+ (?: ::[\w$]+ )* )* )
     | (?P<number> 0[fF][0-9a-fA-F]{8}(?![\w$]) | 0[dD][0-9a-fA-F]{16}(?![\w$])
                 | (?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?(?![\w$.]) | \d+[eE][+-]?\d+(?![\w$.])

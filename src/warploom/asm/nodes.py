@@ -12,6 +12,11 @@ from typing import TypeAlias
 
 from ..errors import SourceLocation
 
+CALL_TABLES = ("callprototype", "calltargets")
+JUMP_TABLE = "branchtargets"
+TABLES = (*CALL_TABLES, JUMP_TABLE)
+"""The directives that make the label before them the name of a table."""
+
 # -- operands ----------------------------------------------------------------------------------------------------
 
 

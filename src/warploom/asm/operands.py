@@ -190,6 +190,8 @@ class OperandParser(Cursor):
         self.deeper()
         elements = self.operand_list(closing, what)
         self.depth -= 1
+        if node is Vector and any(isinstance(each, Symbol) for each in elements):
+            self.fail("a sum stands in braces", "registers, constants and names", index=self.at - 1)
         return node(elements)
 
     def _vector(self, context: str) -> Operand:

@@ -6,6 +6,7 @@ any other, and the verifier or the emulator rejects it. PTX ISA 4 and 11.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from ..errors import SourceLocation
@@ -13,6 +14,7 @@ from ..isa.instructions.word_order import canonical
 from .declarations import LINKAGE, SPACES, DeclarationParser
 from .lexer import DIRECTIVE, END, NUMBER, PUNCTUATION, STRING, WORD, Tokens, tokenize
 from .nodes import (
+    TABLES,
     Block,
     Directive,
     Function,
@@ -30,7 +32,17 @@ _LINES_OF_INTEGERS = {
     ".abi_preserve", ".abi_preserve_control",
 }  # fmt: skip
 _BARE = {".explicitcluster", ".blocksareclusters", ".noreturn"}
-_UNTIL_SEMICOLON = {".pragma", ".branchtargets", ".calltargets", ".callprototype", ".alias"}
+_IN_BODIES = {".pragma", ".alias", *(f".{name}" for name in TABLES)}
+_UNTIL_SEMICOLON = {
+    ".branchtargets": (r".+", "labels"),
+    ".calltargets": (r".+", "functions"),
+    ".callprototype": (
+        r"_.*|\( ?\) ?_.*|\([^)]+\) ?_((?!\.noreturn).)*",
+        "(results) _ (parameters)",
+    ),
+    ".alias": (r".+", "a name, a comma and a function"),
+}  # fmt: skip
+"""Directives up to a semicolon: the pattern of their text, and the same in words."""
 
 
 def parse(text: str, name: str = "<ptx>") -> Module:
@@ -171,6 +183,13 @@ class Parser(DeclarationParser):
             while self.accept(","):
                 numbers.append(self.integer(f"the next number after {text}"))
             return Directive(text[1:], ", ".join(map(str, numbers)))
+        elif text == ".pragma":
+            self.at += 1
+            self.string("the text of a pragma")
+            while self.accept(","):
+                self.string("the next text of a pragma")
+            self.expect(";", "after .pragma")
+            return Directive("pragma", self.tokens.joined(first, self.at - 1))
         elif text in _UNTIL_SEMICOLON:
             self.at += 1
             while self.texts[self.at] != ";" or self.kinds[self.at] != PUNCTUATION:
@@ -178,7 +197,11 @@ class Parser(DeclarationParser):
                     self.fail(f"`;` is missing after {text}", "`;`")
                 self.at += 1
             self.at += 1
-            return Directive(text[1:], self.tokens.joined(first, self.at - 1))
+            pattern, words = _UNTIL_SEMICOLON[text]
+            said = self.tokens.joined(first, self.at - 1)
+            if not re.fullmatch(pattern, said):
+                self.fail(f"{text} has another syntax", words, index=first)
+            return Directive(text[1:], said)
         elif text == ".file":
             self.at += 1
             self.integer("a file number")
@@ -285,9 +308,11 @@ class Parser(DeclarationParser):
                 self.at += 1
             found.extend(self.variable(linkage))
         else:
-            directive = self._directive()
+            directive = self._directive() if text in _IN_BODIES else None
             if directive is None:
                 self.fail(f"`{text}` is not allowed in a body", "an instruction, a label, a declaration or a directive")
+            if directive.name in TABLES and not (found and isinstance(found[-1], Label)):
+                self.fail_after_previous(f"{text} lacks a label before it", "a label")
             found.append(directive)
 
     def _guarded(self) -> Instruction:

@@ -12,12 +12,8 @@ from ..errors import SourceLocation
 from ..isa.instructions.video import SELECTOR
 from ..isa.special_registers import SPECIAL_REGISTERS
 from .declarations import VECTORS
-from .nodes import Directive, Function, Instruction, Label, RegisterDeclaration, Statement, Variable
+from .nodes import TABLES, Directive, Function, Instruction, Label, RegisterDeclaration, Statement, Variable
 
-CALL_TABLES = ("callprototype", "calltargets")
-JUMP_TABLE = "branchtargets"
-TABLES = (*CALL_TABLES, JUMP_TABLE)
-"""The directives that make a label the name of a table."""
 MAX_REGISTERS = 1 << 17
 """More registers than this in one `name<N>` are treated as an error."""
 

@@ -5,6 +5,7 @@ PTX ISA 5.1 to 5.4. The verdicts are those of ptxas 13.0, which tests/asm/test_d
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ..isa import dtypes
@@ -16,6 +17,7 @@ from .scopes import Scope
 INSTRUCTION_TYPES = frozenset({"bf16", "tf32", "bf16x2", "e4m3", "e5m2", "e4m3x2", "e5m2x2"})
 """Types of instructions that no register and no variable may have."""
 MOST_VECTOR_BITS = 128
+_POINTER = re.compile(r"( \.(global|shared|const|local))?( \.align \d+)?")
 MOST_ALIGNED = 1 << 31
 
 
@@ -51,6 +53,16 @@ def wrong_variable(variable: Variable, place: str, module: Scope, independent: b
             yield f"{name} is aligned to {align} bytes", "a power of two"
         elif align is not None and align > MOST_ALIGNED:
             yield f"{name} is aligned to {align} bytes", f"at most {MOST_ALIGNED}"
+    first, inner = variable.dims[:1], variable.dims[1:]
+    behind = " ".join(variable.attributes).partition(".ptr")
+    if (behind[1] and not _POINTER.fullmatch(behind[2])) or (
+        not behind[1] and ".align" in behind[0] and place != "entry"
+    ):
+        yield f"{name} has its directives in the wrong order", ".ptr, a state space, .align and a number"
+    if variable.space == "param" and variable.type == "f16x2":
+        yield f"{name} is a .f16x2 in .param", ".b32"
+    if place in ("entry", "func") and inner:
+        yield f"{name} is an array of arrays in .param", "an array of one dimension"
     if place == "module" and variable.space in ("local", "param"):
         yield f"{name} is in .{variable.space} and outside a function", f".{variable.space} inside a function"
     if place == "entry" and variable.space != "param":
@@ -61,7 +73,6 @@ def wrong_variable(variable: Variable, place: str, module: Scope, independent: b
         yield f"{name} is managed and in .{variable.space}", ".global"
     if place == "body" and variable.linkage:
         yield f"{name} is declared .{variable.linkage} inside a function", f".{variable.linkage} outside of functions"
-    first, inner = variable.dims[:1], variable.dims[1:]
     sized = variable.linkage == "extern" or variable.initializer or place == "func"
     if 0 in first or -1 in inner or (-1 in first and not sized):
         yield f"{name} has no size", "a number of elements of at least 1, or .extern"

@@ -28,6 +28,7 @@ from .heads import constant_memory, limits, prototypes, target_of, version_text
 from .immediates import depends_on_constants, out_of_range
 from .initial_values import Complaint
 from .nodes import (
+    JUMP_TABLE,
     Address,
     Block,
     Directive,
@@ -172,7 +173,7 @@ class _Verifier:
             elif isinstance(statement, RegisterDeclaration):
                 vector = int((statement.vector or "v1")[1:])
                 self._complain(wrong_type(f"the register {statement.names[0]}", statement.type, vector), self.near)
-            elif isinstance(statement, Directive) and statement.name == "branchtargets":
+            elif isinstance(statement, Directive) and statement.name == JUMP_TABLE:
                 for name in statement.text.replace(",", " ").split():
                     self._label(name, scope, self.near, ".branchtargets")
         for name in dict.fromkeys(scope.duplicates):
