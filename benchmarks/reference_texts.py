@@ -305,7 +305,7 @@ class Pretended(AbstractContextManager[None]):
     def share(self, reading: Any, tflops: float, dtype: str) -> None:
         return None
 
-    def host_us(self, prepared: Prepared) -> Any:
+    def host_us(self, prepared: Prepared) -> float:
         raise NotImplementedError
 
     def release(self) -> None:

@@ -16,7 +16,6 @@ from warploom.lab import evidence, gpu_stage, recipe
 from warploom.operators import Gpu, Problem, choose
 from warploom.operators.families import to_text
 from warploom.runtime.benchmark.clock import ClockReading
-from warploom.runtime.benchmark.protocols import Spread
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -164,8 +163,8 @@ class Stage(AbstractContextManager[None]):
     def share(self, reading: ClockReading, tflops: float, dtype: str) -> None:
         return None
 
-    def host_us(self, prepared: Any) -> Spread:
-        return Spread([1.0])
+    def host_us(self, prepared: Any) -> float:
+        return 1.0
 
     def release(self) -> None:
         pass

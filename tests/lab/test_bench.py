@@ -20,7 +20,6 @@ from warploom.lab.work import GemmWork, parse_shapes
 from warploom.runtime.benchmark import protocols
 from warploom.runtime.benchmark.clock import ClockReading
 from warploom.runtime.benchmark.power import PowerMeter
-from warploom.runtime.benchmark.protocols import Spread
 from warploom.runtime.benchmark.watchdog import HANG, Watchdog
 
 TIME = [0.0]
@@ -305,10 +304,10 @@ class PretendedStage:
     def share(self, reading: ClockReading, tflops: float, dtype: str) -> float:
         return roofline.activity(tflops, reading.megahertz * 1e6, 132, dtype, "sm_90a")
 
-    def host_us(self, prepared: Prepared) -> Spread:
+    def host_us(self, prepared: Prepared) -> float:
         started = TIME[0]
         prepared.calls[0]()
-        return Spread([(TIME[0] - started) * 1e6])
+        return (TIME[0] - started) * 1e6
 
     def release(self) -> None:
         self.released += 1

@@ -28,8 +28,8 @@ class Cublas(Contender):
         import torch
 
         def one(o: Operands) -> Callable[[], object]:
-            b = o.b.T
-            return lambda: torch.mm(o.a, b, out=o.out)
+            a, b, out = o.a, o.b.T, o.out
+            return lambda: torch.mm(a, b, out=out)
 
         return Prepared([one(o) for o in sets], "torch.mm")
 
@@ -48,16 +48,16 @@ class ScaledMm(Contender):
         import torch
 
         def one(o: Operands) -> Callable[[], object]:
-            b, scale_a, scale_b = o.b.T, o.scale_a, o.scale_b
+            a, b, out, scale_a, scale_b = o.a, o.b.T, o.out, o.scale_a, o.scale_b
             if self._own == "row":
                 scale_a = scale_a.expand(problem.m, 1).contiguous()
                 scale_b = scale_b.expand(problem.n, 1).contiguous().T
             elif problem.scales == "block128":
                 scale_b = scale_b.T
             fast = problem.scales != "block128"
-            kind = o.out.dtype
+            kind = out.dtype
             return lambda: torch._scaled_mm(
-                o.a, b, scale_a=scale_a, scale_b=scale_b, out_dtype=kind, out=o.out, use_fast_accum=fast
+                a, b, scale_a=scale_a, scale_b=scale_b, out_dtype=kind, out=out, use_fast_accum=fast
             )
 
         return Prepared([one(o) for o in sets], "torch._scaled_mm", self._own)

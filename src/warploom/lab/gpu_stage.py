@@ -11,14 +11,13 @@ from ..driver import library
 from ..errors import NoGpuError
 from ..runtime.benchmark.clock import ClockReading
 from ..runtime.benchmark.gpu import Gpu
-from ..runtime.benchmark.protocols import Spread
 from . import attention_operands, operands, roofline
 from .attention_operands import AttentionReference
 from .contender import Prepared, result
 from .operands import Reference
 from .work import GemmWork, Work
 
-_HOST_ROUNDS, _HOST_PASSES = 40, 15
+_HOST_ROUNDS = 40
 
 
 def compared(
@@ -92,23 +91,19 @@ class GpuStage(Gpu):
             return None
         return roofline.activity(tflops, reading.megahertz * 1e6, self.sms, dtype, self.arch)
 
-    def host_us(self, prepared: Prepared) -> Spread:
+    def host_us(self, prepared: Prepared) -> float:
         """Queues are drained between rounds, untimed, so that they never fill."""
-        calls, spread = prepared.calls, Spread()
+        calls, spent = prepared.calls, 0
         for call in calls:
             call()
-        for _ in range(_HOST_PASSES):
-            self._torch.cuda.synchronize()
-            spent = 0
-            for round_number in range(_HOST_ROUNDS):
-                start = time.perf_counter_ns()
-                for call in calls:
-                    call()
-                spent += time.perf_counter_ns() - start
-                if round_number % 4 == 3:
-                    self._torch.cuda.synchronize()
-            spread.samples.append(spent / (_HOST_ROUNDS * len(calls)) / 1e3)
-        return spread
+        for round_number in range(_HOST_ROUNDS):
+            if round_number % 4 == 0:
+                self._torch.cuda.synchronize()
+            start = time.perf_counter_ns()
+            for call in calls:
+                call()
+            spent += time.perf_counter_ns() - start
+        return spent / (_HOST_ROUNDS * len(calls)) / 1e3
 
     def device_kernels(self, prepared: Prepared) -> list[str]:
         """Return the names of the kernels that one call launches, from torch's profiler."""

@@ -99,13 +99,15 @@ def built(problem: GemmWork, config: Any) -> tuple[dict[str, Any], Any]:
 def call_of(problem: GemmWork, o: Operands, config: Any = None) -> Callable[[], object]:
     """One call of the public function for this problem; config: instead of the library's choice."""
     if problem.kind == "gemm":
-        b = o.b.T
+        matmul, a, b, out, scale_a = operators.matmul, o.a, o.b.T, o.out, o.scale_a
         if config is not None and not problem.scales:
-            return lambda: operators.matmul(o.a, b, out=o.out, config=config)
+            return lambda: matmul(a, b, out=out, config=config)
         if not problem.scales:
-            return lambda: operators.matmul(o.a, b, out=o.out)
+            return lambda: matmul(a, b, out=out)
         scale_b = o.scale_b if problem.scales == "tensor" else o.scale_b.T
-        return lambda: operators.matmul(o.a, b, out=o.out, scale_a=o.scale_a, scale_b=scale_b, config=config)
+        if config is None:
+            return lambda: matmul(a, b, out=out, scale_a=scale_a, scale_b=scale_b)
+        return lambda: matmul(a, b, out=out, scale_a=scale_a, scale_b=scale_b, config=config)
     if problem.kind == "gelu":
         return lambda: operators.linear(o.a, o.b, o.bias, activation="gelu", out=o.out, config=config)
     if problem.kind == "swiglu":
