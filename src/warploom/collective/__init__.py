@@ -33,10 +33,11 @@ _NAMES = {
 _HOME_OF = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 _RENAMED = {
-    "FusedEnd": "epilogue.apply.Epilogue", "Place": "TileCoord", "Turns": "OrderedBarrier", "clusters": "tile.cluster",
-    "k_tiles": "warploom.kernels.gemm_mainloop.k_tiles", "load_tiles": "TmaPipeline.produce",
-    "multiply_tiles": "warploom.kernels.gemm_mainloop.ConsumerLoop", "packed": "pack",
-    "row_block": "TileSlice.rows, which takes a register",
+    "FusedEnd": "epilogue.apply.Epilogue", "OneTile": "TileCoord, from ptx.special.ctaid", "Place": "TileCoord",
+    "Scaled": "epilogue.apply.Epilogue", "Scaling": "epilogue.spec.Fusion", "Turns": "OrderedBarrier",
+    "clusters": "tile.cluster", "k_tiles": "warploom.kernels.gemm_mainloop.k_tiles",
+    "load_tiles": "TmaPipeline.produce", "multiply_tiles": "warploom.kernels.gemm_mainloop.ConsumerLoop",
+    "packed": "pack", "row_block": "TileSlice.rows, which takes a register",
 }  # fmt: skip
 """Names of version 0.1, and their replacements."""
 
