@@ -3,6 +3,10 @@
 cuLaunchKernelEx is called in libcuda by ctypes, with the C structures built once. A launch never changes after it was
 built, except that its table of streams grows, so threads and streams may share it. It neither allocates GPU memory nor
 waits, so it may be captured.
+
+The driver takes most of the time of a call. On an H200 its share depends neither on the number and size of the
+parameters (tensor maps too), nor on how they are passed, shared memory, the cluster or the stream; the attribute for
+dependent launch makes it shorter.
 """
 
 from __future__ import annotations
