@@ -173,6 +173,16 @@ def test_a_commit_may_signal_several_ctas():
     assert ".multicast::cluster" not in single
 
 
+def test_a_box_may_signal_the_other_cta_of_the_pair():
+    @kernel(in_specs=(Tile(64, 64, bf16, box=(64, 16)),), grid=1, block=32, cluster=(2, 1, 1), arch="sm_100a")
+    def some(A):
+        box, full = smem.array(bf16, (16, 64), align=128), smem.mbarrier(1)
+        bar = ptx.cluster.leader_of(full[0])
+        ptx.cp.async_.bulk.tensor_2d(box[0, 0], A.tma_desc(), (0, 0), bar, multicast=3, group=2)
+
+    assert ".multicast::cluster.cta_group::2 " in some.ptx()
+
+
 def test_cluster_launch_control_reads_an_answer_of_16_bytes():
     def body():
         answer, bars = smem.array(b128, 1), smem.mbarrier(1)

@@ -48,13 +48,13 @@ def _of_rank(rank: int) -> Callable[..., None]:
     """`Bulk.tensor` for arrays of `rank` dimensions, under the instruction's name."""
 
     def tensor(self: Bulk, dst: Any, src: TensorMap, coord: Any, mbar: Any, multicast: Any = None,
-               cache_hint: Any = None, pred: Predicate | None = None) -> None:  # fmt: skip
+               cache_hint: Any = None, pred: Predicate | None = None, group: int = 0) -> None:  # fmt: skip
         actual = src.array.rank if isinstance(src, TensorMap) else rank
         if actual != rank:
             raise Trace.current().error(
                 f"{src.array.name} has {actual} dimensions", hint=f"use tensor_{actual}d", got=f"tensor_{rank}d"
             )
-        self.tensor(dst, src, coord, mbar, multicast, cache_hint, pred)
+        self.tensor(dst, src, coord, mbar, multicast, cache_hint, pred, group)
 
     tensor.__doc__ = f"As `tensor`, of an array of {rank} dimension{'s' * (rank > 1)}."
     return tensor

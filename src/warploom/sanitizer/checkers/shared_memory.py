@@ -17,8 +17,8 @@ from ...emulator.machine.mbarrier import MBarrier
 from ...emulator.machine.places import Lanes
 from ...isa import effects
 from ..happens_before.access import ASYNC, BARRIER, GENERIC, Access, InFlight, by_rows, flights_of, writing_proxy
-from ..happens_before.clocks import WarpClock
-from ..happens_before.gaps import PENDING, WEAK, epoch_gap, gap
+from ..happens_before.clocks import FULL, WarpClock
+from ..happens_before.gaps import FENCE, PENDING, WEAK, epoch_gap, gap
 from ..happens_before.journal import Journals
 from ..happens_before.state import ClusterState, record_of
 from ..happens_before.view import View
@@ -138,9 +138,8 @@ class SharedMemory(Observer):
                 missing = missing or "barrier"
             if missing and not (now.strong and earlier.strong):
                 hits = last == number
-                if missing == WEAK and self._released_by_its_lanes(state, shadow, granules, hits, earlier, view):
-                    continue
-                self._report(state, shadow, granules, hits, earlier, now, missing, view)
+                if missing := self._left(state, shadow, granules, hits, earlier, now, missing, view):
+                    self._report(state, shadow, granules, hits, earlier, now, missing, view)
             for first in state.overlaps.get(earlier, ()):
                 if gap(first, view, False):
                     self._report(state, shadow, granules, last == number, first, now, PENDING, view)
@@ -157,13 +156,13 @@ class SharedMemory(Observer):
             latest = int(epochs.max(initial=0))
             if latest == 0 or (me == now.me and not by_async):
                 continue
-            missing = epoch_gap(me, latest, view, by_async)
-            if missing and not (missing == WEAK and not by_async and view.heard_of(me, latest)):
+            if missing := epoch_gap(me, latest, view, by_async):
                 hits = epochs == latest
                 code = self.context.machine.code.operations[int(shadow.codes[row][granules][hits].flat[0])]
                 cta = state.cluster.ctas[me // state.per_cta]
                 earlier = Access(GENERIC, False, cta, me % state.per_cta, me, latest, code)
-                self._report(state, shadow, granules, hits, earlier, now, missing, view)
+                if missing := self._left(state, shadow, granules, hits, earlier, now, missing, view):
+                    self._report(state, shadow, granules, hits, earlier, now, missing, view)
         if shadow.read_async:
             readers = shadow.readers[granules]
             for number in distinct(readers):
@@ -178,20 +177,27 @@ class SharedMemory(Observer):
         under = shadow.under[granules]
         for number, missing in unordered_below(state, shadow, granules, view, now.proxy == ASYNC):
             earlier, hits = state.accesses[number], under == number
-            if missing != WEAK or not self._released_by_its_lanes(state, shadow, granules, hits, earlier, view):
+            if missing := self._left(state, shadow, granules, hits, earlier, now, missing, view):
                 self._report(state, shadow, granules, hits, earlier, now, missing, view)
 
     @staticmethod
-    def _released_by_its_lanes(
-        state: ClusterState, shadow: Shadow, granules: Granules, hits: np.ndarray, earlier: Access, view: View
-    ) -> bool:
-        """True if the same lanes that wrote these granules have released them; other lanes are not involved."""
-        if earlier.proxy != GENERIC or not isinstance(granules, np.ndarray):
-            return False
-        touched = np.broadcast_to(granules, hits.shape)[hits]
-        lanes = state.notes(Journals).writers(earlier.me, earlier.epoch, shadow, touched)
-        own = bool(lanes) and view.has_from(earlier.me, lanes, earlier.epoch)
-        return own or view.heard_of(earlier.me, earlier.epoch)
+    def _left(
+        state: ClusterState, shadow: Shadow, granules: Granules, hits: np.ndarray,
+        earlier: Access, now: Access, missing: str, view: View,
+    ) -> str:  # fmt: skip
+        """What is still missing if the same lanes that made an access have released it, or carried it to the async
+        proxy, each for itself; other lanes are not involved."""
+        if earlier.proxy != GENERIC or missing not in (WEAK, FENCE):
+            return missing
+        me, epoch, clock, lanes = earlier.me, earlier.epoch, state.clocks[earlier.me], 0
+        if earlier.writes and isinstance(granules, np.ndarray):
+            touched = np.broadcast_to(granules, hits.shape)[hits]
+            lanes = state.notes(Journals).writers(me, epoch, shadow, touched)
+        lanes = lanes or clock.recent.accessed.get((epoch, earlier.code.pc), FULL)
+        heard = missing == FENCE or view.has_from(me, lanes, epoch) or view.heard_of(me, epoch)
+        if now.proxy != ASYNC:
+            return "" if heard else missing
+        return "" if view.fenced(clock, lanes, epoch, now) else FENCE if heard else missing
 
     # -- keeping the shadow ----------------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from .divergent_lanes import EVERYTHING, PLACES, WHOLE, DivergentLanes, LaneRelease, LaneReleases
+from .divergent_lanes import EVERYTHING, PLACES, WHOLE, DivergentLanes, LaneRelease, LaneReleases, RecentLanes
 from .scopes import LEVELS
 
 FULL = 0xFFFFFFFF
@@ -200,12 +200,13 @@ class WarpClock(HasFronts):
         version: increases with every change.
         apart: what its lanes did to global memory since they synchronised.
         heard: how often it has learned something from other warps.
+        recent: which lanes accessed shared memory, and which executed a fence.proxy.async.
     """
 
     __slots__ = (
         "after_grid", "apart", "carried", "epoch", "far", "fenced", "fences", "floor", "fresh", "fronts", "heard",
         "in_turn", "known", "lanes", "made", "me", "parts", "pending", "pending_fences", "published",
-        "published_scope", "settled", "touched", "used", "version",
+        "published_scope", "recent", "settled", "touched", "used", "version",
     )  # fmt: skip
 
     def __init__(self, me: int, warps: int) -> None:
@@ -214,14 +215,12 @@ class WarpClock(HasFronts):
         self.epoch = 1
         self.fronts[C, me] = self.fronts[WEAK, me] = 1
         self.far = NOBODY
-        self.known = 0
-        self.carried = 0
-        self.lanes = 0
+        self.known = self.carried = self.lanes = 0
         self.touched: dict[int, int] = {}
         self.made: dict[int, int] = {}
         self.in_turn = (0, 0)
-        self.fenced = 0
-        self.used = 0
+        self.fenced = self.used = 0
+        self.recent = RecentLanes()
         self.floor = 1
         self.fresh = False
         self.version = 0
@@ -248,6 +247,7 @@ class WarpClock(HasFronts):
         if len(self.made) > PLACES:
             del self.made[next(iter(self.made))]
         self.touched[lanes] = self.used = self.epoch
+        self.recent.touch(lanes, self.epoch, pc)
         self.fenced &= ~lanes
         self.fresh = True
 
@@ -349,6 +349,7 @@ class WarpClock(HasFronts):
         """fence.proxy.async by these lanes, for one state space, or all."""
         reached = self.snapshot(lanes)
         if space != "global":
+            self.recent.fence(lanes, self.epoch)
             self.fenced |= lanes
             if not self.lanes & ~self.fenced:  # each lane has fenced for itself
                 reached.c[self.me] = self.epoch

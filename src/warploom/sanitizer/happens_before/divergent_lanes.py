@@ -57,6 +57,26 @@ class LaneRelease:
         return True
 
 
+@dataclass(eq=False, slots=True)
+class RecentLanes:
+    """Which lanes (masks) made a warp's latest accesses of shared memory, by epoch and instruction, and which executed
+    its latest fences.proxy.async, by epoch."""
+
+    accessed: dict[Key, int] = field(default_factory=dict)
+    fenced: dict[int, int] = field(default_factory=dict)
+
+    def touch(self, lanes: int, epoch: int, pc: int) -> None:
+        key = (epoch, pc)
+        self.accessed[key] = self.accessed.get(key, 0) | lanes
+        if len(self.accessed) > MOST:
+            del self.accessed[next(iter(self.accessed))]
+
+    def fence(self, lanes: int, epoch: int) -> None:
+        self.fenced[epoch] = lanes
+        if len(self.fenced) > PLACES:
+            del self.fenced[next(iter(self.fenced))]
+
+
 LaneReleases: TypeAlias = "Mapping[int, tuple[LaneRelease, ...]]"
 """By the warp's component; only warps whose threads released separately. Never modified in place."""
 WHOLE: LaneReleases = MappingProxyType({})

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .clocks import WarpClock
+from .access import Access
+from .clocks import FULL, WarpClock
 from .divergent_lanes import LaneRelease
 
 
@@ -45,6 +46,22 @@ class View:
                 made = [lanes for lanes, latest in part.touched.items() if latest >= epoch]
                 return bool(made) and all(self.has_from(me, lanes, epoch) for lanes in made)
         return False
+
+    def fenced(self, clock: WarpClock, lanes: int, epoch: int, now: Access) -> bool:
+        """True if each of these lanes of a warp executed a fence.proxy.async after its accesses in an epoch, and `now`,
+        an asynchronous access, is known to follow that fence."""
+        for at, fenced in clock.recent.fenced.items():
+            if at < epoch:
+                continue
+            if now.me == clock.me:  # the lane that issues it knows its own fences, and what preceded a meeting
+                followed = FULL if at < clock.floor else 1 << now.lane if now.lane is not None else 0
+            else:
+                followed = FULL if self.c[clock.me] > at else 0
+            for part in self.parts.get(clock.me, ()):
+                if part.epoch > at:
+                    followed |= part.lanes
+            lanes &= ~(fenced & followed)
+        return not lanes
 
     @classmethod
     def of(cls, clock: WarpClock) -> View:
