@@ -330,12 +330,13 @@ class Order(Observer):
     def _phase_complete(self, barrier: MBarrier) -> None:
         record = record_of(barrier)
         record.previous = record.current
-        arrived, always = record.current.arrived, record.always
-        record.always = (
-            dict(arrived)
-            if always is None
-            else {warp: lanes & arrived.get(warp, 0) for warp, lanes in always.items() if lanes & arrived.get(warp, 0)}
-        )
+        arrived = record.current.arrived
+        always = arrived if record.always is None else record.always
+        if sum(lanes.bit_count() for lanes in arrived.values()) < barrier.expected:
+            always = {}  # some thread stands for several arrivals, so that none is missing where one arrives twice
+        record.always = {
+            warp: lanes & arrived.get(warp, 0) for warp, lanes in always.items() if lanes & arrived.get(warp, 0)
+        }
         record.previous.heard = [clock.heard for clock in self.context.state(barrier.cta).clocks]
         record.current = PhaseRecord.empty(self.context.state(barrier.cta).count)
 

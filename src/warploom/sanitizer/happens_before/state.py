@@ -97,7 +97,8 @@ class BarrierRecord:
     `fenced`: its thread has executed fence.mbarrier_init since, so that a relaxed cluster barrier makes it visible.
     `met`: the epoch in which that thread's warp then arrived at a cluster barrier, unfenced: a warp that knows of
     later epochs passed that barrier long ago.
-    `always`: the lanes that arrived in every complete phase, by (CTA, warp); None before the first.
+    `always`: the lanes that arrived in every complete phase, by (CTA, warp), if each phase had as many lanes as
+    arrivals; None before the first.
     """
 
     current: PhaseRecord
