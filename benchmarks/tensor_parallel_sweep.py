@@ -1,12 +1,13 @@
 """Other constants and forms of products with an all-gather or a reduce-scatter, beside their baselines, on all GPUs.
 
     python -m benchmarks.tensor_parallel_sweep [--out benchmarks/results/nvidia-h200/sweep-all-gather.json]
-                                               [--only all-gather] [--seconds 120] [--shapes 6] [--rates]
+                                               [--only all-gather] [--seconds 120] [--shapes 6] [--rates] [--like 4]
 
 The products of `tensor_parallel` in bf16. `VARIANTS` are calls with other constants, configurations or build options
 than the default; each has a process group of its own, as a group keeps one plan for a shape. Checks, rounds and times
 are those of `tensor_parallel_rows`. Each row is written when it is measured. `--rates` first measures the copy engines:
-every GPU writes `SENT` bytes to each of the others, in pieces, streams and with flags of several kinds.
+every GPU writes `SENT` bytes to each of the others, in pieces, streams and with flags of several kinds. `--like R`
+narrows the products so that a GPU receives or sends as many bytes per operation as one of R GPUs.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from math import ceil
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -39,7 +41,7 @@ from warploom.kernels.hopper import (
     pushed_rows,
     ranked_tile,
 )
-from warploom.kernels.hopper.description import Config
+from warploom.kernels.hopper.description import PANEL, Config
 from warploom.lang import Kernel
 
 SENT, PITCH = 64 << 20, 56 << 10
@@ -97,6 +99,15 @@ def changed(variant: Variant) -> Iterator[None]:
                 if hasattr(module, name):
                     stack.enter_context(mock.patch.object(module, name, value))
         yield
+
+
+def shapes_of(options: argparse.Namespace, world: int) -> list[tuple[int, int, int]]:
+    """The products, what matters most first. With `like`, N is narrower: a GPU exchanges (world - 1) / world of all
+    rows while it computes 1 / world of the product, so N goes by (world - 1)."""
+    unit = PANEL * world
+    part = (world - 1) / (options.like - 1) if options.like else 1
+    chosen = [SHAPES[at] for at in (1, 0, 5, 4, 2, 3)][: options.shapes]
+    return [(m, ceil(n * part / unit) * unit if options.like else n, k) for m, n, k in chosen]
 
 
 def config_of(kind: str, variant: Variant, m: int, n: int, world: int, sms: int) -> Config:
@@ -249,7 +260,8 @@ def worker(rank: int, world: int, port: int, options: argparse.Namespace) -> Non
             about = {
                 **header(machine),
                 "suite": f"sweep-{options.only}",
-                "command": f"python -m benchmarks.tensor_parallel_sweep --only {options.only}",
+                "command": f"python -m benchmarks.tensor_parallel_sweep --only {options.only}"
+                + f" --like {options.like}" * bool(options.like),
             }
             Path(options.out).write_text(json.dumps({**about, **evidence}, indent=1) + "\n")
 
@@ -259,7 +271,7 @@ def worker(rank: int, world: int, port: int, options: argparse.Namespace) -> Non
         if rank == 0:
             print(json.dumps(evidence["rates"], indent=0), flush=True)
         write()
-    for m, n, k in [SHAPES[at] for at in (1, 0, 5, 4, 2, 3)][: options.shapes]:
+    for m, n, k in shapes_of(options, world):
         began = time.time()
         if machine.most(began - options.began) > options.seconds:
             continue
@@ -294,20 +306,22 @@ def main() -> int:
     parser.add_argument("--out", default="")
     parser.add_argument("--only", default="all-gather", choices=KINDS)
     parser.add_argument("--rates", action="store_true")
-    parser.add_argument("--build", action="store_true", help="only build the kernels for four GPUs")
+    parser.add_argument("--build", action="store_true", help="only build the kernels, for --ranks GPUs")
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--like", type=int, default=0, help="as many bytes per operation as with so many GPUs")
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--shapes", type=int, default=len(SHAPES))
     options = parser.parse_args()
     options.began = time.time()
     import torch
 
-    world = 4 if options.build else torch.cuda.device_count()
+    world = options.ranks if options.build else torch.cuda.device_count()
     if world < 2:
         print("this needs a machine with two GPUs or more")
         return 1
     sms = 132 if options.build else torch.cuda.get_device_properties(0).multi_processor_count
     jobs = {(name, config_of(options.only, variant, m, n, world, sms))
-            for m, n, _ in SHAPES for name, variant in VARIANTS[options.only].items()}  # fmt: skip
+            for m, n, _ in shapes_of(options, world) for name, variant in VARIANTS[options.only].items()}  # fmt: skip
     pool = ProcessPoolExecutor(min(BUILDERS, (os.cpu_count() or 2) - 1), mp_context=get_context("spawn"))
     for job in [pool.submit(ahead, options.only, name, config, world) for name, config in jobs]:
         try:
