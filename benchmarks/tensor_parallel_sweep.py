@@ -74,13 +74,14 @@ VARIANTS: dict[str, dict[str, Variant]] = {
         "warploom push, 2 CTAs": Variant("push", config={"ctas": 2}),
         "warploom copy, 2 CTAs": Variant("copy", config={"ctas": 2}),
         "warploom TMA": _by_tma(),
+        "warploom TMA, 2 in flight": _by_tma(IN_FLIGHT=2),
+        "warploom TMA, 6 in flight": _by_tma(IN_FLIGHT=6),
+        "warploom TMA, 4 KiB, 2 in flight": _by_tma(SEGMENT=4096, SLOTS=4, IN_FLIGHT=2),
         "warploom TMA, 2 CTAs": _by_tma(2),
-        "warploom TMA, 16 rows": _by_tma(TMA_ROWS=16),
-        "warploom TMA, 32 chunks": _by_tma(CHUNKS=32),
+        "warploom TMA, 2 CTAs, 2 in flight": _by_tma(2, IN_FLIGHT=2),
+        "warploom TMA, 2 CTAs, 6 in flight": _by_tma(2, IN_FLIGHT=6),
         "warploom TMA, 2 CTAs, 16 rows": _by_tma(2, TMA_ROWS=16),
-        "warploom TMA, 2 CTAs, 8 chunks": _by_tma(2, CHUNKS=8),
         "warploom TMA, 2 CTAs, 32 chunks": _by_tma(2, CHUNKS=32),
-        "warploom copy, 2 CTAs, 2 us": Variant("copy", {"COPY_US": 2}, {"ctas": 2}),
     },
     "reduce-scatter": {"warploom 1 CTA": Variant(config={"ctas": 1}), "warploom 2 CTAs": Variant(config={"ctas": 2})},
 }
@@ -103,11 +104,13 @@ def changed(variant: Variant) -> Iterator[None]:
 
 def shapes_of(options: argparse.Namespace, world: int) -> list[tuple[int, int, int]]:
     """The products, what matters most first. With `like`, N is narrower: a GPU exchanges (world - 1) / world of all
-    rows while it computes 1 / world of the product, so N goes by (world - 1)."""
-    unit = PANEL * world
-    part = (world - 1) / (options.like - 1) if options.like else 1
-    chosen = [SHAPES[at] for at in (1, 0, 5, 4, 2, 3)][: options.shapes]
-    return [(m, ceil(n * part / unit) * unit if options.like else n, k) for m, n, k in chosen]
+    rows while it computes 1 / world of the product, so N goes by (world - 1). Then, one with hardly any product."""
+    chosen, unit = [SHAPES[at] for at in (1, 0, 5, 4, 2, 3)][: options.shapes], PANEL * world
+    if not options.like:
+        return chosen
+    part = (world - 1) / (options.like - 1)
+    narrow = [(m, ceil(n * part / unit) * unit, k) for m, n, k in chosen]
+    return [*narrow[:2], (8192, 2 * unit, 28672), *narrow[2:]]
 
 
 def config_of(kind: str, variant: Variant, m: int, n: int, world: int, sms: int) -> Config:

@@ -1,10 +1,11 @@
 """Pushing rows of A to peer GPUs by TMA, in the order of the waves that multiply them.
 
     loader    one thread    [row segment -> slot 0][-> slot 1] ...                      bulk loads, slots[s] full
-    sender    one warp      [slot 0 -> peer][slot 1 -> peer] ... wait, signal           bulk stores, slots[s] free
+    sender    one warp      [slot 0 -> peer][slot 1 -> peer] ... [signal] ...           bulk stores, slots[s] free
 
 A segment is at most `SEGMENT` bytes of a row. Bulk copies need no registers and few instructions, so one CTA sends as
-much as many warps would. After the rows of a piece the sender waits until they have arrived, and signals them.
+much as many warps would. A CTA has at most `IN_FLIGHT` segments on their way; a slot is free when its segment has
+arrived. A piece is signalled when it has arrived, while segments of the next one are on their way.
 
 Order     A block has as many rows of tiles of a part as run at one time. Blocks go in the order of the waves that
           multiply them; blocks of one wave, of whichever parts, go chunk by chunk of K, because their tiles are
@@ -28,8 +29,12 @@ from .ranked_scales import Scales
 
 __all__ = ["Order", "Slots", "load_segments", "send_segments"]
 
-SEGMENT, SLOTS = 4096, 4
+SEGMENT, SLOTS = 2048, 8
 """Bytes of a row in one bulk copy, at most, and number of slots for them in shared memory."""
+IN_FLIGHT = 4
+"""Segments of a CTA on their way to peers, at most. 132 CTAs x 4 x 2 KiB are 1.1 MB: 400 GB/s for a round trip of 2.7
+us. More would queue for the link, and in each multiprocessor the product's requests behind them. The other slots are
+being loaded."""
 
 
 class Slots:
@@ -116,11 +121,16 @@ def load_segments(A: ArrayHandle, slots: Slots, order: Order) -> None:
 def send_segments(
     gathered: PeerArrays, slots: Slots, order: Order, arrivals: Arrivals, scales: Scales | None, lane: Register
 ) -> None:
-    """Send the segments to their receivers and signal each piece, in one warp. A slot is freed when the next segment is
-    on its way."""
+    """Send the segments to their receivers and signal each piece, in one warp."""
     state, rank = State(reg.scalar(u32, init=0), reg.scalar(u32, init=0)), order.schedule.rank
-    known, last = reg.scalar(u32, init=0), reg.scalar(u32, init=SLOTS)
-    part = order.rows.to(u64) * order.chunks.row_bytes
+    known, sent, since = (reg.scalar(u32, init=0) for _ in range(3))  # since: segments since the last piece
+    part, down = order.rows.to(u64) * order.chunks.row_bytes, order.schedule.down
+    last, tile, chunk = reg.scalar(u32, init=0), reg.scalar(u32, init=down), reg.scalar(u32, init=0)
+
+    def signal() -> None:
+        with ptx.if_(tile < down):
+            arrivals.add(last, rank, tile, chunk)
+
     for owner, piece in order.pieces():
         mark = reg.scalar(u32, init=1) << owner
         with ptx.if_((known & mark) == 0):  # its rows may be written for the whole launch
@@ -138,12 +148,19 @@ def send_segments(
                 ptx.mbarrier.wait(slots.full[state.index], state.phase)
                 ptx.cp.async_.bulk.store(ptx.addr(target + offset), slots.memory[state.index, 0], size)
                 ptx.cp.async_.bulk.commit_group()
-                ptx.cp.async_.bulk.wait_group_read(1)
-                with ptx.if_(last < SLOTS):
-                    ptx.mbarrier.arrive(slots.free[last])
-                last.set(state.index)
+                ptx.cp.async_.bulk.wait_group(IN_FLIGHT)
+                with ptx.if_(sent >= IN_FLIGHT):
+                    ptx.mbarrier.arrive(slots.free[(state.index + (SLOTS - IN_FLIGHT)) % SLOTS])
+                sent += 1
+                since += 1
+                with ptx.if_(since == IN_FLIGHT):
+                    signal()
                 advance(state, SLOTS)
-            ptx.cp.async_.bulk.wait_group(0)
-            ptx.fence.proxy_async()
-            with ptx.if_(piece.tile < order.schedule.down):
-                arrivals.add(owner, rank, piece.tile, piece.chunk)
+            with ptx.if_(since < IN_FLIGHT):
+                ptx.cp.async_.bulk.wait_group(0)
+                signal()
+            for register, value in ((last, owner), (tile, piece.tile), (chunk, piece.chunk), (since, 0)):
+                register.set(value)
+    with ptx.if_(lane == 0):
+        ptx.cp.async_.bulk.wait_group(0)
+        signal()
