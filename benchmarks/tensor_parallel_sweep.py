@@ -48,7 +48,7 @@ SENT, PITCH = 64 << 20, 56 << 10
 WIDTHS_OF_CHUNKS = (4480, 8192, 8576, 8704, 9216, 9600, 9728, 10240)
 """Bytes of a row's chunk: multiples of 128, 512 and 1024."""
 PATIENCE_S = "10"
-BUILD_S, STEP_S = 60, 60
+BUILD_S, STEP_S, SMS = 60, 60, 132
 KINDS = {"all-gather": gemm_all_gather, "reduce-scatter": gemm_reduce_scatter}
 CHOOSE = ranked_tile.choose
 
@@ -70,17 +70,18 @@ def _by_tma(ctas: int = 1, **constants: float) -> Variant:
 VARIANTS: dict[str, dict[str, Variant]] = {
     "all-gather": {
         "warploom push": Variant("push", config={"ctas": 1}),
-        "warploom copy": Variant("copy", config={"ctas": 1}),
         "warploom push, 2 CTAs": Variant("push", config={"ctas": 2}),
-        "warploom copy, 2 CTAs": Variant("copy", config={"ctas": 2}),
+        "warploom push, 16 chunks": Variant("push", {"WARP_CHUNKS": 16}, {"ctas": 1}),
+        "warploom copy": Variant("copy", config={"ctas": 1}),
+        "warploom copy, 2 us": Variant("copy", {"COPY_US": 2}, {"ctas": 1}),
         "warploom TMA": _by_tma(),
         "warploom TMA, 2 in flight": _by_tma(IN_FLIGHT=2),
         "warploom TMA, 6 in flight": _by_tma(IN_FLIGHT=6),
         "warploom TMA, 4 KiB, 2 in flight": _by_tma(SEGMENT=4096, SLOTS=4, IN_FLIGHT=2),
+        "warploom TMA, half of the CTAs": _by_tma(IN_FLIGHT=6, SENDING_EIGHTHS=4),
+        "warploom TMA, 32 chunks": _by_tma(CHUNKS=32),
+        "warploom TMA, 32 chunks, half of the CTAs": _by_tma(CHUNKS=32, IN_FLIGHT=6, SENDING_EIGHTHS=4),
         "warploom TMA, 2 CTAs": _by_tma(2),
-        "warploom TMA, 2 CTAs, 2 in flight": _by_tma(2, IN_FLIGHT=2),
-        "warploom TMA, 2 CTAs, 6 in flight": _by_tma(2, IN_FLIGHT=6),
-        "warploom TMA, 2 CTAs, 16 rows": _by_tma(2, TMA_ROWS=16),
         "warploom TMA, 2 CTAs, 32 chunks": _by_tma(2, CHUNKS=32),
     },
     "reduce-scatter": {"warploom 1 CTA": Variant(config={"ctas": 1}), "warploom 2 CTAs": Variant(config={"ctas": 2})},
@@ -104,13 +105,13 @@ def changed(variant: Variant) -> Iterator[None]:
 
 def shapes_of(options: argparse.Namespace, world: int) -> list[tuple[int, int, int]]:
     """The products, what matters most first. With `like`, N is narrower: a GPU exchanges (world - 1) / world of all
-    rows while it computes 1 / world of the product, so N goes by (world - 1). Then, one with hardly any product."""
-    chosen, unit = [SHAPES[at] for at in (1, 0, 5, 4, 2, 3)][: options.shapes], PANEL * world
-    if not options.like:
-        return chosen
-    part = (world - 1) / (options.like - 1)
-    narrow = [(m, ceil(n * part / unit) * unit, k) for m, n, k in chosen]
-    return [*narrow[:2], (8192, 2 * unit, 28672), *narrow[2:]]
+    rows while it computes 1 / world of the product, so N goes by (world - 1). The third then has hardly any product."""
+    chosen, unit = [SHAPES[at] for at in (1, 0, 2, 5, 4, 3)], PANEL * world
+    if options.like:
+        part = (world - 1) / (options.like - 1)
+        chosen = [(m, ceil(n * part / unit) * unit, k) for m, n, k in chosen]
+        chosen.insert(2, (16384, 176 * world, 12800))
+    return chosen[: options.shapes]
 
 
 def config_of(kind: str, variant: Variant, m: int, n: int, world: int, sms: int) -> Config:
@@ -322,10 +323,10 @@ def main() -> int:
     if world < 2:
         print("this needs a machine with two GPUs or more")
         return 1
-    sms = 132 if options.build else torch.cuda.get_device_properties(0).multi_processor_count
+    sms = SMS  # not asked of the driver: the processes that build and measure are forked
     jobs = {(name, config_of(options.only, variant, m, n, world, sms))
             for m, n, _ in shapes_of(options, world) for name, variant in VARIANTS[options.only].items()}  # fmt: skip
-    pool = ProcessPoolExecutor(min(BUILDERS, (os.cpu_count() or 2) - 1), mp_context=get_context("spawn"))
+    pool = ProcessPoolExecutor(min(BUILDERS, (os.cpu_count() or 2) - 1), mp_context=get_context("fork"))
     for job in [pool.submit(ahead, options.only, name, config, world) for name, config in jobs]:
         try:
             print(job.result(BUILD_S), flush=True)
@@ -336,7 +337,8 @@ def main() -> int:
     if options.build:
         return 0
     os.environ.setdefault("WARPLOOM_PEER_TIMEOUT_S", PATIENCE_S)
-    torch.multiprocessing.spawn(worker, args=(world, 29477 + os.getpid() % 1000, options), nprocs=world)  # type: ignore[no-untyped-call]
+    arguments = world, 29477 + os.getpid() % 1000, options
+    torch.multiprocessing.start_processes(worker, args=arguments, nprocs=world, start_method="fork")  # type: ignore[no-untyped-call]
     return 0
 
 

@@ -224,8 +224,10 @@ def phase(
             found = found.full_tensor() if hasattr(found, "full_tensor") else found
             away[which] = float((found[:, :COMPARED].float() - right).norm() / right.norm())
         assert away["warploom"] <= WORSE * away["plain"], f"{name}: errors against f32 are {away}"
-        progress(f"{name}: graphs", patience_s)
-        ready = {which: captured(lambda each=each: call(each, x), eager) for which, each in both.items()}  # type: ignore[misc]
+        ready = {}
+        for which, each in both.items():
+            progress(f"{name}: graph of {which}", patience_s)
+            ready[which] = captured(lambda each=each: call(each, x), eager)  # type: ignore[misc]
         progress(f"{name}: times", patience_s)
         times = seconds(ready, ranks)
     tokens = shape[0] * shape[1]

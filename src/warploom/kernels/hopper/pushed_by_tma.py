@@ -35,6 +35,8 @@ IN_FLIGHT = 4
 """Segments of a CTA on their way to peers, at most. 132 CTAs x 4 x 2 KiB are 1.1 MB: 400 GB/s for a round trip of 2.7
 us. More would queue for the link, and in each multiprocessor the product's requests behind them. The other slots are
 being loaded."""
+SENDING_EIGHTHS = 8
+"""Eighths of the CTAs that send."""
 
 
 class Slots:
@@ -74,13 +76,15 @@ class Order:
         of_block = (tiles.down + blocks - 1) // blocks
         units, in_piece = blocks * (schedule.ranks - 1), tiles.tile[0] // self.piece_rows
         of_unit = of_block * in_piece
-        begin = reg.scalar(u32, init=0)
+        begin, senders = reg.scalar(u32, init=0), (ctas * SENDING_EIGHTHS + 7) // 8
         for wave in ptx.range(1, (schedule.in_part * schedule.ranks + ctas - 1) // ctas + 1, unroll=False):
             done = wave * ctas * blocks // schedule.in_part
             end = ptx.select(done > blocks, done - blocks, 0)
             end = ptx.select(end < units, end, units)
             here = (end - begin) * of_unit
-            for number in ptx.range(ptx.special.ctaid.x(), here * self.chunks.count, ctas, unroll=False):
+            count = here * self.chunks.count
+            first_of = ptx.select(ptx.special.ctaid.x() < senders, ptx.special.ctaid.x(), count)
+            for number in ptx.range(first_of, count, senders, unroll=False):
                 chunk, inside = number // here, number % here
                 unit, inside = begin + inside // of_unit, inside % of_unit
                 place, tile = unit // blocks, unit % blocks * of_block + inside // in_piece
