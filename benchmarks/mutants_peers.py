@@ -61,7 +61,7 @@ OWN_WORDS = "a thread stores the words that it reads itself: the last of the GPU
 EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     *(
         (name, "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA)
-        for name in ("expert parallel", "all-gather", plain.BY_TMA, plain.COPIED, "reduce-scatter", *SUMS)
+        for name in ("expert parallel", "all-gather", plain.COPIED, "reduce-scatter", *SUMS)
     ),
     ("expert parallel", "drop-barrier", "bar.warp.sync#3", NEXT),
     ("expert parallel", "signal-of-own-gpu", f"{POLL}#4", OWN),
@@ -71,8 +71,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         for name in ("all-gather", plain.COPIED)
         for at in (0, 1)
     ),
-    *((plain.BY_TMA, "wait-for-reads-only", f"cp.async.bulk.wait_group#{at}", OWN_RESULT) for at in (1, 2)),
-    *((name, "drop-proxy-fence", "fence.proxy.async#0", IMPLICIT) for name in ("reduce-scatter", plain.BY_TMA)),
+    ("reduce-scatter", "drop-proxy-fence", "fence.proxy.async#0", IMPLICIT),
     *(("reduce-scatter", "drop-barrier", f"bar.sync#{at}", OWN_ARRIVAL) for at in (2, 4)),
     *((SUMS[0], "signal-of-own-gpu", f"st.relaxed.sys.global.v2.b32#{at}", OWN_WORDS) for at in (1, 5)),
 )
@@ -140,11 +139,9 @@ class Peers:
 def subjects() -> dict[str, Peers]:
     """The kernels with small tiles, two launches each."""
 
-    def gather(rows: int, k: int, by_tma: bool = False) -> Callable[..., tuple[Any, list[np.ndarray]]]:
+    def gather(rows: int, k: int) -> Callable[..., tuple[Any, list[np.ndarray]]]:
         def run(**options: Any) -> tuple[Any, list[np.ndarray]]:
-            report, _, (kept, _) = scaled.gather(
-                2, rows, 96, k, scaled.ROW, keep=True, by_tma=by_tma, calls=2, **options
-            )
+            report, _, (kept, _) = scaled.gather(2, rows, 96, k, scaled.ROW, keep=True, calls=2, **options)
             return replace(report, outputs=(*report.outputs, kept)), []
 
         return run
@@ -178,13 +175,7 @@ def subjects() -> dict[str, Peers]:
 
     return {
         "expert parallel": Peers(_module(experts.built(2, 2)), routings),
-        "all-gather": Peers(
-            _module(scaled.built("all-gather", 2, scaled.ROW, replicated=False, keep=True, by_tma=False)), gathers
-        ),
-        plain.BY_TMA: Peers(
-            _module(scaled.built("all-gather", 2, scaled.ROW, replicated=False, keep=True, by_tma=True)),
-            (gather(80, DEEP, True), gather(128, 64, True)),
-        ),
+        "all-gather": Peers(_module(scaled.built("all-gather", 2, scaled.ROW, replicated=False, keep=True)), gathers),
         plain.COPIED: Peers(_module(plain.built(plain.COPIED, 2)), (copied,)),
         "reduce-scatter": Peers(_module(scaled.built("reduce-scatter", 2, scaled.ROW, mean=False)), (scatter,)),
         **{

@@ -37,7 +37,6 @@ from warploom.kernels.hopper import (
     copied_rows,
     gemm_all_gather,
     gemm_reduce_scatter,
-    pushed_by_tma,
     pushed_rows,
     ranked_tile,
 )
@@ -63,26 +62,12 @@ class Variant:
     build: dict[str, Any] = field(default_factory=dict)
 
 
-def _by_tma(ctas: int = 1, **constants: float) -> Variant:
-    return Variant("push", constants, {"epi_stages": 1, "ctas": ctas}, {"by_tma": True})
-
-
 VARIANTS: dict[str, dict[str, Variant]] = {
     "all-gather": {
-        "warploom push": Variant("push", config={"ctas": 1}),
-        "warploom push, 2 CTAs": Variant("push", config={"ctas": 2}),
-        "warploom push, 16 chunks": Variant("push", {"WARP_CHUNKS": 16}, {"ctas": 1}),
-        "warploom copy": Variant("copy", config={"ctas": 1}),
-        "warploom copy, 2 us": Variant("copy", {"COPY_US": 2}, {"ctas": 1}),
-        "warploom TMA": _by_tma(),
-        "warploom TMA, 2 in flight": _by_tma(IN_FLIGHT=2),
-        "warploom TMA, 6 in flight": _by_tma(IN_FLIGHT=6),
-        "warploom TMA, 4 KiB, 2 in flight": _by_tma(SEGMENT=4096, SLOTS=4, IN_FLIGHT=2),
-        "warploom TMA, half of the CTAs": _by_tma(IN_FLIGHT=6, SENDING_EIGHTHS=4),
-        "warploom TMA, 32 chunks": _by_tma(CHUNKS=32),
-        "warploom TMA, 32 chunks, half of the CTAs": _by_tma(CHUNKS=32, IN_FLIGHT=6, SENDING_EIGHTHS=4),
-        "warploom TMA, 2 CTAs": _by_tma(2),
-        "warploom TMA, 2 CTAs, 32 chunks": _by_tma(2, CHUNKS=32),
+        "warploom push": Variant("push"),
+        "warploom push, 16 chunks": Variant("push", {"CHUNKS": 16}),
+        "warploom copy": Variant("copy"),
+        "warploom copy, 2 us": Variant("copy", {"COPY_US": 2}),
     },
     "reduce-scatter": {"warploom 1 CTA": Variant(config={"ctas": 1}), "warploom 2 CTAs": Variant(config={"ctas": 2})},
 }
@@ -94,7 +79,7 @@ def changed(variant: Variant) -> Iterator[None]:
     """The modules with other constants."""
     from warploom.integrations.torch import copy_engines
 
-    modules = (copy_engines, copied_rows, pushed_rows, pushed_by_tma, gemm_all_gather, gemm_reduce_scatter)
+    modules = (copy_engines, copied_rows, pushed_rows, gemm_all_gather, gemm_reduce_scatter)
     with ExitStack() as stack:
         for name, value in variant.constants.items():
             for module in modules:

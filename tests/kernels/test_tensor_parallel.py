@@ -27,8 +27,7 @@ ROUNDING = 2**-8
 MODULES = {"all-gather": gemm_all_gather, "reduce-scatter": gemm_reduce_scatter}
 COPIED = "all-gather, copied"
 KEPT = f"{COPIED}, kept"
-BY_TMA = "all-gather, by TMA"
-KINDS = (*MODULES, COPIED, BY_TMA)
+KINDS = (*MODULES, COPIED)
 
 
 @dataclass
@@ -64,7 +63,7 @@ def problem(kind: str, ranks: int, rows: int, n: int, k: int) -> Problem:
         return [make() for _ in range(ranks)]
 
     state = each(lambda: np.zeros(STATE_WORDS, np.uint32))
-    if kind in ("all-gather", BY_TMA):
+    if kind == "all-gather":
         a, b = each(lambda: normal(1, rows, k)), each(lambda: normal(n, k))
         whole = np.concatenate([one[0] for one in a]).astype(np.float32)
         expected = [whole @ one.astype(np.float32).T for one in b]
@@ -89,8 +88,6 @@ def problem(kind: str, ranks: int, rows: int, n: int, k: int) -> Problem:
 def built(kind: str, ranks: int):
     if kind in (COPIED, KEPT):
         return gemm_all_gather.build(ranks, config=CONFIG, copied=True, keep=kind == KEPT)
-    if kind == BY_TMA:
-        return gemm_all_gather.build(ranks, config=CONFIG, by_tma=True)
     return MODULES[kind].build(ranks, config=CONFIG)
 
 
@@ -155,13 +152,12 @@ def test_odd_sizes_and_numbers_of_gpus(kind, ranks, rows, n, k):
 
 
 @pytest.mark.sample(0, all=1)
-@pytest.mark.parametrize("kind", ["all-gather", BY_TMA])
 @pytest.mark.parametrize("sms", [2, 8])
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_rows_come_in_chunks_of_k_to_one_gpu_after_the_other_or_to_all_at_one_time(ranks: int, sms: int, kind: str):
+def test_rows_come_in_chunks_of_k_to_one_gpu_after_the_other_or_to_all_at_one_time(ranks: int, sms: int):
     """The order depends on whether all tiles run at one time. K has three chunks, of which the last one is short."""
     posed = problem("all-gather", ranks, 144, 64, 1104)
-    report = built(kind, ranks).emulate(*posed.arguments, devices=ranks, machine=H200(sms=sms), calls=2)
+    report = built("all-gather", ranks).emulate(*posed.arguments, devices=ranks, machine=H200(sms=sms), calls=2)
     assert not report.findings
     assert posed.worst(report.outputs[0]) < ROUNDING
 
@@ -216,10 +212,6 @@ MUTANTS = [
     ("all-gather", "ld.acquire.sys", "ld.acquire.gpu"),
     ("all-gather", "ld.acquire.sys", "ld.relaxed.sys"),
     ("all-gather", "fence.proxy.async;", ""),
-    (BY_TMA, "red.release.sys", "red.release.gpu"),
-    (BY_TMA, "red.release.sys", "red.relaxed.sys"),
-    (BY_TMA, "cp.async.bulk.wait_group 0;", "cp.async.bulk.wait_group.read 0;"),
-    (BY_TMA, "cp.async.bulk.wait_group 4;", ""),
     (COPIED, "red.release.sys", "red.release.gpu"),
     (COPIED, "red.release.sys", "red.relaxed.sys"),
     (COPIED, "ld.acquire.sys", "ld.acquire.gpu"),
@@ -380,11 +372,10 @@ def test_the_ctas_of_a_reduce_scatter_share_b_if_the_number_of_gpus_is_even(rank
 @pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("schedule", ["starve", "random"])
 @pytest.mark.parametrize("ranks, rows", [(2, 130), (4, 16)])
-@pytest.mark.parametrize("kind", MODULES)
-def test_two_ctas_share_b(kind: str, ranks: int, rows: int, schedule: str):
-    """With 130 rows, a GPU has two rows of tiles; with 16, the two CTAs multiply rows of different GPUs."""
-    posed = problem(kind, ranks, rows, 72, 72)
-    kernel = MODULES[kind].build(ranks, config=replace(CONFIG, ctas=2))
+def test_two_ctas_that_share_b_send_their_tiles_to_different_gpus(ranks: int, rows: int, schedule: str):
+    """With 130 rows, a GPU has two rows of tiles."""
+    posed = problem("reduce-scatter", ranks, rows, 72, 72)
+    kernel = gemm_reduce_scatter.build(ranks, config=replace(CONFIG, ctas=2))
     report = kernel.emulate(*posed.arguments, devices=ranks, machine=MACHINE, schedule=schedule, calls=2)
     assert {finding.rule for finding in report.findings} <= {"remote-arrival-scope"}
     assert posed.worst(report.outputs[0]) < ROUNDING

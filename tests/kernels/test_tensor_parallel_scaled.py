@@ -54,7 +54,7 @@ def whole(a, b, scale_a, scale_b) -> np.ndarray:
 
 
 def gather(ranks: int, rows: int, n: int, k: int, fusion: Fusion, *, replicated: bool = False, keep: bool = False,
-           bias: bool = False, by_tma: bool = False, text: str | None = None, **options):  # fmt: skip
+           bias: bool = False, text: str | None = None, **options):  # fmt: skip
     """The report, what is right on each GPU, and what was kept of A."""
     a, b = drawn(ranks, eight_bits(1, rows, k)), drawn(ranks, eight_bits(n, k), 6)
     of_rows = fusion.scales == "row"
@@ -77,7 +77,7 @@ def gather(ranks: int, rows: int, n: int, k: int, fusion: Fusion, *, replicated:
     if keep:
         more.append(kept)
     data = [np.full((ranks, rows, k), np.nan, E4M3) for _ in range(ranks)]
-    report = built("all-gather", ranks, fusion, replicated=replicated, keep=keep, by_tma=by_tma).emulate(
+    report = built("all-gather", ranks, fusion, replicated=replicated, keep=keep).emulate(
         a, b, data, *exchanged(ranks, gemm_all_gather.counters(rows, ranks, CONFIG)), *more, range(ranks),
         devices=ranks, machine=MACHINE, ptx=text, **options,
     )  # fmt: skip

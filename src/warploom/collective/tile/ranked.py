@@ -19,8 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...isa.dtypes import u32
-from ...lang import ptx, reg
+from ...lang import ptx
 from ...lang.peers import wrapped
 from ...lang.values import Register
 from .raster import Order
@@ -72,15 +71,6 @@ class RankedTiles:
                 if self.ctas > 1:
                     row = row * self.ctas + ptx.special.cluster_ctarank()
                 part, row = self.rank + row % self.ranks + 1, row // self.ranks
-            elif self.ctas > 1:
-                whole = self.down % self.ctas == 0
-                parts = ptx.select(whole, reg.scalar(u32, init=1), self.ctas)
-                together = self.down * parts // self.ctas  # rows of clusters in as many parts as have whole clusters
-                of_these = together * self.across
-                row, column = self.order(number % of_these, together, self.across)
-                row = row * self.ctas + ptx.special.cluster_ctarank()
-                part = self.rank + number // of_these * parts + row // self.down
-                row = row % self.down
             else:
                 row, column = self.order(number % self.in_part, self.down, self.across)
                 part = self.rank + number // self.in_part

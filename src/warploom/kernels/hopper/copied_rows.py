@@ -29,7 +29,7 @@ COPY_US = 4.0
 benchmarks/results/nvidia-h100/sweep-all-gather.json with 4, 8 and 16 chunks."""
 TILE_BYTES_PER_US = 6e6
 """Elements of a tile times bytes of a row of A, by the microseconds in which a CTA multiplies the tile."""
-LONG_FLOP = 4e11
+LONG_FLOP = 3e11
 """Operations of a GPU's product that outlast the host's time for the copies."""
 LEAST_K_TILES = 8
 WHOLE_K_TILES = 8
@@ -105,8 +105,8 @@ class Plan:
 
 def form_of(ranks: int, rows: int, columns: int, depth: int) -> str:
     """Choose how rows travel: "push" or "copy". Copies leave the multiprocessors to the product, but their calls cost
-    the host up to 200 us: of the products in sweep-all-gather.json, those of `LONG_FLOP` and more are faster with
-    copies, by up to a third, and shorter ones with warps."""
+    the host up to 200 us: of the products in sweep-all-gather.json (four H100s, two H200s), those of `LONG_FLOP` and
+    more are faster with copies, by up to a third, and shorter ones with warps."""
     return "copy" if 2.0 * ranks * rows * columns * depth >= LONG_FLOP else "push"
 
 

@@ -44,7 +44,6 @@ from ...collective.epilogue.arguments import epilogue_arguments
 from ...collective.epilogue.tma_store import TmaStore
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
 from ...collective.pipeline.tma import Stage, TmaPipeline
-from ...collective.tile import cluster
 from ...collective.tile.peer_signals import STATE_WORDS, PeerSignals
 from ...collective.tile.ranked import RankedTile, RankedTiles
 from ...collective.tile.raster import grouped
@@ -59,23 +58,11 @@ from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle, Scalar
 from ...lang.values import Register
 from ..fields import builder
-from ..gemm_mainloop import ConsumerLoop, operand_loads
+from ..gemm_mainloop import ConsumerLoop
 from . import gemm
 from .description import Config, Fusion, Product
 from .kept_rows import keep_rows
-from .pushed_by_tma import Order, Slots, load_segments, send_segments
-from .pushed_rows import (
-    CHUNKS,
-    PIECE_ROWS,
-    PUSHERS,
-    TMA_ROWS,
-    WARP_CHUNKS,
-    Arrivals,
-    Chunks,
-    CopyEngineArrivals,
-    Pieces,
-    push,
-)
+from .pushed_rows import CHUNKS, PIECE_ROWS, PUSHERS, Arrivals, Chunks, CopyEngineArrivals, Pieces, push
 from .ranked_scales import check_fusion, epilogue_of
 from .ranked_tile import CONFIG
 
@@ -101,7 +88,6 @@ def build(
     replicated: bool = False,
     keep: bool = False,
     copied: bool = False,
-    by_tma: bool = False,
 ) -> Kernel:
     """The kernel for a group of `ranks` GPUs; called as
     kernel(a, b, gathered, counters, state, record, *more, rank, out=d); with `copied` two numbers follow rank.
@@ -115,7 +101,6 @@ def build(
     fusion: scales, a bias of the column, an activation, alpha, a factor of the output.
     replicated: scale_a (ranks, M / ranks) has all rows' scales, and there is no `came`.
     copied: copy engines copy the peers' rows; rank, tiles_of_block, k_tiles_of_chunk are the last arguments.
-    by_tma: TMA pushes the rows (`pushed_by_tma`). This form, and `config.ctas` 2, were emulated, not run on GPUs.
     Raises ArgumentError if the configuration does not fit.
     """
     config.check(product, fusion)
@@ -145,9 +130,8 @@ def build(
             **more,
         },
         out_specs={"D": result(product, ranks)},
-        grid=OneCtaPerSm(config.ctas),
+        grid=OneCtaPerSm(),
         block=config.threads,
-        cluster=(config.ctas, 1, 1),
         arch="sm_90a",
         registers=gemm.launch_registers(config),
         name="gemm_all_gather_copied" if copied else "gemm_all_gather",
@@ -157,17 +141,15 @@ def build(
             stages=config.stages,
             consumers=config.consumers,
             readers=int(keep),
-            ctas=config.ctas,
             a=gemm.ring_tile(product.a, product.a_major, config.tile_m, product.tile_k, config.stages, "ring.a"),
             b=gemm.ring_tile(product.b, product.b_major, config.tile_n, product.tile_k, config.stages, "ring.b"),
         )
         epilogue, scales, (producer_regs, consumer_regs) = epilogue_of(fusion, config, D, args, rank)
         out = TmaStore(D, config.consumers, epi_stages=config.epi_stages, epilogue=epilogue)
-        slots = Slots() if by_tma else None
-        ring.initialise(*([slots] if slots else []))
+        ring.initialise()
         signals = PeerSignals(signals, rank, state, record)
         rows, depth, columns = A.shape[1], A.shape[2], D.shape[2]
-        schedule = RankedTiles(rows, columns, tile, ranks, rank, grouped(config.group), ctas=config.ctas)
+        schedule = RankedTiles(rows, columns, tile, ranks, rank, grouped(config.group))
         num_k_tiles, warpgroup = (depth + (product.tile_k - 1)) // product.tile_k, warpgroup_index()
         sizes = num_k_tiles, product.tile_k * product.a.bytes, depth * product.a.bytes
         arrivals: Arrivals | CopyEngineArrivals
@@ -175,13 +157,11 @@ def build(
             chunks = Chunks.by(args["k_tiles_of_chunk"], *sizes)
             arrivals = CopyEngineArrivals(signals, ranks, schedule.down, chunks, args["tiles_of_block"])
         else:
-            chunks = Chunks.of(*sizes, CHUNKS if by_tma else WARP_CHUNKS)
-            piece_rows = TMA_ROWS if by_tma else PIECE_ROWS
-            arrivals = Arrivals(signals, ranks, schedule.down, config.tile_m // piece_rows)
+            chunks = Chunks.of(*sizes)
+            arrivals = Arrivals(signals, ranks, schedule.down, config.tile_m // PIECE_ROWS)
         with producer_warpgroup(warpgroup, producer_regs):
             with ptx.if_(ptx.special.tid.x() == 0):
                 produce = ring.producer_state()
-                _, load_b = operand_loads(config.ctas, config.multicast)
                 for here in schedule.tiles():
                     source, part, others = rows_of(A, gathered, rank, here)
                     for chunk in ptx.range(chunks.count, unroll=False):
@@ -192,18 +172,11 @@ def build(
                             with ring.produce(produce) as stage:
                                 k = k_tile * product.tile_k
                                 load_rows(stage, source, (k, here.row, part))
-                                load_b(stage.b, B, stage.b.coordinates(here.column, k), stage.full)
+                                ptx.tma.load(stage.b, B.tma_desc(), stage.b.coordinates(here.column, k), stage.full)
             if keep:
                 with ptx.if_(ptx.special.tid.x() == WARP):
                     keep_rows(args["kept"], ring, schedule, num_k_tiles, product.tile_k)
-            if slots is not None:
-                assert isinstance(arrivals, Arrivals)
-                order, thread = Order(chunks, schedule, A.shape[1], TMA_ROWS), ptx.special.tid.x()
-                with ptx.if_(thread == WARPGROUP - 2 * WARP):
-                    load_segments(A, slots, order)
-                with ptx.if_(thread >= WARPGROUP - WARP):
-                    send_segments(gathered, slots, order, arrivals, scales, thread & (WARP - 1))
-            elif isinstance(arrivals, Arrivals):
+            if isinstance(arrivals, Arrivals):
                 pushers = PUSHERS - int(keep)
                 with ptx.if_(ptx.special.tid.x() >= WARPGROUP - pushers * WARP):
                     pieces = Pieces(chunks, config.tile_m, schedule.down, A.shape[1], ranks, rank)
@@ -230,8 +203,6 @@ def build(
                 out.store(acc, me, here.row + first, here.column, at=lambda row, column: (column, row, owner))  # noqa: B023
             out.finish()
             ptx.bar.sync(WHOLE_CTA, config.threads)
-        if config.ctas > 1:
-            cluster.leave()
 
     return gemm_all_gather
 
@@ -255,13 +226,11 @@ def result(product: Product, ranks: int) -> Tile:
 
 def check(product: Product, config: Config, ranks: int) -> None:
     """Raise ArgumentError if no such kernel can be built."""
-    fits = config.kernel_schedule == "cooperative" and (config.pdl, config.split_tail) == (False, False)
-    fits = fits and (config.ctas == 1 or (config.multicast == "b" and ranks % config.ctas == 0))
+    fits = config.kernel_schedule == "cooperative" and (config.ctas, config.pdl, config.split_tail) == (1, False, False)
     if not fits or product.a_major == "MN" or ranks < 2:
         raise ArgumentError(
             f"the product with an all-gather cannot be built as {config.name()} for {ranks} GPUs",
-            expected="a cooperative form of one CTA, or of two that share B if the number of GPUs is even; A "
-            "contiguous in k, 2 GPUs or more",
+            expected="a cooperative form of one CTA, A contiguous in k, 2 GPUs or more",
             got=f"{product}, {config}",
             code="configuration",
         )

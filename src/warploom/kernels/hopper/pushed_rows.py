@@ -28,14 +28,10 @@ __all__ = ["CHUNKS", "PIECE_ROWS", "Arrivals", "Chunks", "CopyEngineArrivals", "
 
 PUSHERS = 3
 """Pushing warps per CTA, at most."""
-CHUNKS, LEAST_CHUNK = 16, 8
+CHUNKS, LEAST_CHUNK = 8, 8
 """Most chunks of K, and least k-tiles of a chunk."""
-WARP_CHUNKS = 8
-"""Most chunks of K if warps push."""
 PIECE_ROWS = 4
 """Rows of a tile that one warp pushes at a time: few, so that a short A keeps all warps busy."""
-TMA_ROWS = 8
-"""Rows of a tile that are signalled together if TMA pushes."""
 PUSHING_EIGHTHS = {2: 3}
 MOST_EIGHTHS = 5
 """Eighths of the CTAs that push, to one peer and to several, with `PUSHERS` warps each; with fewer warps, more CTAs:
@@ -58,9 +54,9 @@ class Chunks:
     bytes: Register
 
     @classmethod
-    def of(cls, num_k_tiles: Register, k_tile_bytes: int, row_bytes: Register, most: int) -> Chunks:
-        """Make at most `most` chunks, with at least `LEAST_CHUNK` k-tiles each."""
-        share = (num_k_tiles + (most - 1)) // most
+    def of(cls, num_k_tiles: Register, k_tile_bytes: int, row_bytes: Register) -> Chunks:
+        """Make at most `CHUNKS` chunks, with at least `LEAST_CHUNK` k-tiles each."""
+        share = (num_k_tiles + (CHUNKS - 1)) // CHUNKS
         of_chunk = ptx.select(share > LEAST_CHUNK, share, LEAST_CHUNK)
         return cls.by(of_chunk, num_k_tiles, k_tile_bytes, row_bytes)
 
