@@ -1,4 +1,4 @@
-"""The forms of products that communicate, as they are chosen, against their times on four H100s."""
+"""The forms of products that communicate, as they are chosen, against their times on four H100s and two H200s."""
 
 import json
 from math import prod
@@ -8,7 +8,7 @@ import pytest
 
 from warploom.kernels.hopper import copied_rows, gemm_all_reduce
 
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "nvidia-h100"
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 RANKS, SMS = 4, 132
 
 
@@ -16,9 +16,10 @@ def rows_of(name: str) -> list[dict]:
     return json.loads((RESULTS / name).read_text())["rows"]
 
 
-DEFAULTS, FORMS, SWEEP = map(
-    rows_of, ("tensor-parallel-4-defaults.json", "tensor-parallel-4-words.json", "sweep-all-gather.json")
+DEFAULTS, FORMS = map(
+    rows_of, ("nvidia-h100/tensor-parallel-4-defaults.json", "nvidia-h100/tensor-parallel-4-words.json")
 )
+SWEEPS = {RANKS: "nvidia-h100/sweep-all-gather.json", 2: "nvidia-h200/sweep-all-gather.json"}
 NAMES = {"one_shot": "words", "two_shot": "word_shares"}
 """Names when they were measured."""
 
@@ -46,10 +47,11 @@ def test_few_rows_are_half_as_fast_again_as_nccl():
     assert prod(ratios) ** (1 / len(ratios)) == pytest.approx(1.55, abs=0.005)
 
 
-def test_long_products_travel_by_copy_engines_and_short_ones_by_warps():
+@pytest.mark.parametrize("ranks", SWEEPS)
+def test_long_products_travel_by_copy_engines_and_short_ones_by_warps(ranks: int):
     forms = set()
-    for row in SWEEP:
-        form = copied_rows.form_of(RANKS, row["m"] // RANKS, row["n"] // RANKS, row["k"])
+    for row in rows_of(SWEEPS[ranks]):
+        form = copied_rows.form_of(ranks, row["m"] // ranks, row["n"] // ranks, row["k"])
         forms.add(form)
         us = {name: row["us"][f"warploom {name}"] for name in ("push", "copy")}
         assert us[form] == min(us.values()), (row["kind"], row["m"], row["n"], row["k"])
