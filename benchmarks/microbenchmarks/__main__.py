@@ -26,6 +26,7 @@ from warploom.runtime.benchmark.watchdog import Watchdog
 from . import (
     arithmetic,
     atomics,
+    clearing,
     concurrent_issue,
     copies,
     launches,
@@ -48,7 +49,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "benchmarks/results/nvidia-h200/microbenchmarks.json"
 MODULES = (
     arithmetic, shared, pending_lines, tensor, concurrent_issue, ring, softmax, synchronisation, copies, memory,
-    product, tpc_pairs, atomics, shared_port,
+    product, tpc_pairs, atomics, shared_port, clearing,
 )  # fmt: skip
 FLUSH_BYTES = 256 << 20
 BURSTS = ("power.wgmma.n256.ctas132", "power.wgmma.n256.zeros", "power.wgmma.e4m3.n256", "power.mma_sync")
@@ -63,9 +64,8 @@ def everything(only: list[str]) -> tuple[list[Measurement], list[launches.Launch
         return not only or any(name.startswith(prefix) for prefix in only)
 
     timed = [each for module in MODULES for each in module.measurements() if wanted(each.name)]
-    started = [
-        each for each in (*launches.launches(), *tpc_pairs.launches(), *short_ctas.launches()) if wanted(each.name)
-    ]
+    grids = (launches, tpc_pairs, short_ctas, clearing)
+    started = [each for module in grids for each in module.launches() if wanted(each.name)]
     return timed, started, [each for each in power.loads() if wanted(each.measurement.name)]
 
 
