@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from warploom.isa.dtypes import bf16, f32, u32
+from warploom.isa.dtypes import b32, bf16, f32, u32
 from warploom.lang import Kernel, Tile, ptx, reg, smem
 from warploom.lang.wgmma import accumulators
 
@@ -30,9 +30,9 @@ def beside(name: str, kind: str, count: int, in_registers: bool, number: int = C
         group = ptx.special.tid.x() >> 7
         ptx.inst.shfl.sync.idx.b32(group, group, 0, 31, -1)
         acc = reg.array(f32, accumulators(N, f32), init=0.0)
-        fragment = reg.array(u32, 4)
+        fragment = reg.array(b32, 4)
         for at in range(4):
-            fragment[at] = ptx.special.tid.x() * 0x01230123 + at
+            fragment[at] = (ptx.special.tid.x() * 0x01230123 + at).view(b32)
         left = [a[stage].rows(((group & 1) << 6).copy(), M) for stage in range(STAGES)]
         right = [b[stage] for stage in range(STAGES)]
         return group, acc, left, right, fragment, values(dtype, number), values(dtype, 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from warploom.isa.dtypes import bf16, e4m3, f32, u32
+from warploom.isa.dtypes import b32, bf16, e4m3, f32, u32
 from warploom.isa.shared_layout import SharedLayout  # noqa: F401 - the layouts of the tiles below
 from warploom.lang import Kernel, Tile, ptx, reg, smem
 from warploom.lang.wgmma import accumulators
@@ -50,9 +50,9 @@ def wgmma_loop(
         group = ptx.special.tid.x() >> 7
         ptx.inst.shfl.sync.idx.b32(group, group, 0, 31, -1)
         left = [a[stage].rows((group << 6).copy(), M) for stage in range(stages)]
-        fragment = reg.array(u32, 4)
+        fragment = reg.array(b32, 4)
         for at in range(4):
-            fragment[at] = ptx.special.tid.x() * 0x01230123 + at
+            fragment[at] = (ptx.special.tid.x() * 0x01230123 + at).view(b32)
         kept = reg.scalar(u32, init=METADATA) if sparse else None
         return acc, left, [b[stage] for stage in range(stages * span)], fragment, kept
 
