@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from warploom.isa.dtypes import b32, bf16, f32, u32
+from warploom.isa.dtypes import b32, bf16, f32
 from warploom.lang import Kernel, Tile, ptx, reg, smem
 from warploom.lang.wgmma import accumulators
 
