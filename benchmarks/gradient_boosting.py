@@ -58,16 +58,24 @@ def _split(
     bins: np.ndarray, chosen: np.ndarray, left: np.ndarray, weights: np.ndarray, made: Trees, tree: int
 ) -> np.ndarray:
     """Find the splits of a tree, and the leaf of each row."""
-    rows, cells = bins.shape[1], EDGES + 1
-    place, pulls = np.zeros(rows, dtype=np.int64), weights * left
+    rows, cells, size = bins.shape[1], EDGES + 1, len(chosen) * (EDGES + 1)
+    place, sums = np.zeros(rows, dtype=np.int64), np.stack([weights, weights * left])
     offset = np.arange(len(chosen))[:, None] * cells + bins[chosen]
+    last = np.zeros((2, 1, len(chosen), cells))
     for level in range(DEPTH):
         nodes = 2**level
-        keys = (place * len(chosen) * cells + offset).ravel()
-        shape = nodes, len(chosen), cells
-        size = nodes * len(chosen) * cells
-        weight = np.bincount(keys, np.tile(weights, len(chosen)), size).reshape(shape).cumsum(2)
-        pull = np.bincount(keys, np.tile(pulls, len(chosen)), size).reshape(shape).cumsum(2)
+        counted = np.ones(1, dtype=bool)
+        if level:  # only the smaller child of each node is summed; the other has the rest
+            smaller = np.bincount(place, minlength=nodes).reshape(-1, 2).argmin(1)
+            counted = (np.arange(2) == smaller[:, None]).ravel()
+        picked = np.flatnonzero(counted[place])
+        keys = (place[picked] * size + offset[:, picked]).ravel()
+        here = np.stack([np.bincount(keys, np.tile(each[picked], len(chosen)), nodes * size) for each in sums])
+        here = here.reshape(2, nodes, len(chosen), cells)
+        if level:
+            others = np.flatnonzero(~counted)
+            here[:, others] = last[:, others // 2] - here[:, others ^ 1]
+        last, (weight, pull) = here, here.cumsum(3)
         whole, total = weight[:, :, -1:], pull[:, :, -1:]
         gain = pull**2 / (weight + RIDGE) + (total - pull) ** 2 / (whole - weight + RIDGE) - total**2 / (whole + RIDGE)
         gain[(weight < LEAST) | (whole - weight < LEAST)] = 0.0
