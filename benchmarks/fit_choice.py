@@ -1,7 +1,7 @@
 """Fit the correction of the families' cost estimates to sweeps, and evaluate its choices on held-out layers.
 
     python benchmarks/fit_choice.py [SWEEP.json ...] [--out FILE.json]
-        [--weights src/warploom/operators/tables/choice-sm_90.json]
+        [--weights src/warploom/operators/tables/choice-sm_90.json] [--workers 1]
 
 The regret of a choice is its time over the best time measured for its product, minus 1. Layers (N, K) are dealt into
 folds, several times; a fold's products are judged by trees fitted to the others. The trees (`gradient_boosting`) are
@@ -9,7 +9,8 @@ fitted to the logarithm of a configuration's time over its estimate, relative to
 product; the fastest configurations have the largest weights.
 
 "noise" is the regret that noise alone causes: the fastest configuration in the sweep's short slices, judged by the
-longer slices in which only the best were timed again.
+longer slices in which only the best were timed again. "as_timed" is the regret of what the library of that day chose
+in each sweep, most of whose products its model had not seen.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import argparse
 import json
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -49,7 +51,7 @@ H100_NEWEST = (
     "weight-gradient-2",
 )  # fmt: skip
 """Those since when clusters have it, too, and end without a cluster barrier if they share an operand."""
-H200_NEWEST = ("losers", "losers-e4m3", "llm-forms", "choice", "choice-2", "choice-3")
+H200_NEWEST = ("losers", "losers-e4m3", "llm-forms", "choice", "choice-2", "choice-3", "choice-4")
 NEWEST = 2
 
 
@@ -66,7 +68,7 @@ SWEEPS: dict[Path, int] = {
 MODEL = RESULTS / "choice-model.json"
 CARDS = {card.name: card for card in (EMULATED, Gpu("NVIDIA H100 80GB HBM3", "sm_90a", 132, memory_gbps=3352))}
 """The GPUs of the sweeps."""
-FOLDS, DEALS, NEAR = 8, 3, 0.25
+FOLDS, DEALS, NEAR = 4, 2, 0.25
 SIZES = ("m", "n", "k", "dtype", "scales", "layout")
 LONGER = 0.75
 """Weight of the longer timing for a configuration that was timed twice: it took three times as long."""
@@ -147,6 +149,16 @@ def noise(points: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     }  # fmt: skip
 
 
+def as_timed(points: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The regret of the library's own choice in a sweep; empty if it was not timed."""
+    runs = [{name: us for name, us in point["final_us"].items() if name != CUBLAS} for point in points]
+    found = [run[LIBRARY] / min(run.values()) - 1 for run in runs if len(run) > 1 and LIBRARY in run]
+    return {
+        "products": len(found), "regret_mean": round(float(np.mean(found)), 4),
+        "regret_p99": round(float(np.quantile(found, 0.99)), 4), "regret_most": round(max(found), 4),
+    } if found else {}  # fmt: skip
+
+
 def _group(problem: GemmWork, gpu: Gpu, times: Mapping[str, float], cublas: float, generation: int) -> Group:
     asked = problem.posed
     names, estimates, rows, thought_of = [], [], [], []
@@ -175,7 +187,7 @@ def fitted(chosen: Sequence[Group]) -> Trees:
     for group in chosen:
         near = (group.times / group.times.min()) ** (-1 / NEAR)
         weights.append(near / near.sum() * len(near) ** 0.5)
-    return gradient_boosting.grown(features, which, targets, np.concatenate(weights), gradient_boosting.TREES)
+    return gradient_boosting.averaged(features, which, targets, np.concatenate(weights), gradient_boosting.TREES)
 
 
 def order_of(group: Group, trees: Trees | None) -> np.ndarray:
@@ -220,10 +232,13 @@ def folds(found: Sequence[Group], deal: int = 0, count: int = FOLDS) -> list[int
     return [where[group.problem.n, group.problem.k] for group in found]
 
 
-def left_out(found: Sequence[Group], deal: int = 0) -> list[np.ndarray]:
-    """For each product, the order by a fit without its layer."""
+def left_out(
+    found: Sequence[Group], deal: int = 0, every: Callable[..., Iterable[Trees]] = map
+) -> list[np.ndarray]:  # fmt: skip
+    """For each product, the order by a fit without its layer. every: `map`, or that of a pool of processes."""
     dealt = folds(found, deal)
-    own = {fold: fitted([group for group, at in zip(found, dealt, strict=True) if at != fold]) for fold in set(dealt)}
+    others = [[group for group, at in zip(found, dealt, strict=True) if at != fold] for fold in sorted(set(dealt))]
+    own = dict(zip(sorted(set(dealt)), every(fitted, others), strict=True))
     return [order_of(group, own[fold]) for group, fold in zip(found, dealt, strict=True)]
 
 
@@ -232,6 +247,7 @@ def main() -> None:
     parser.add_argument("sweeps", type=Path, nargs="*")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--weights", type=Path)
+    parser.add_argument("--workers", type=int, default=1, help="processes that fit the folds")
     options = parser.parse_args()
     paths = options.sweeps or list(SWEEPS)
     sweeps = [evidence.read(path) for path in paths]
@@ -249,13 +265,16 @@ def main() -> None:
         names = json.dumps(sorted({sweep["gpu"] for sweep in sweeps}))
         head = f'{{"gpus": {names}, "limits": {{\n{limits}\n}}, "trees": [\n'
         options.weights.write_text(f"{head}{lines}\n]}}\n")
-    orders = [order for deal in range(DEALS) for order in left_out(found, deal)]
+    with ProcessPoolExecutor(options.workers) as pool:
+        orders = [order for deal in range(DEALS) for order in left_out(found, deal, pool.map)]
+    unseen = {f"{path.parent.name}/{path.stem}": as_timed(rows) for path, rows in zip(paths, points, strict=True)}
     summary = {
         "deals": DEALS, "noise": noise([row for rows in points for row in rows]),
         "estimates_alone": judged(found, [order_of(group, None) for group in found]),
         "in_sample": judged(found, [order_of(group, trees) for group in found]),
         "left_out": judged(*of_layouts(found * DEALS, orders, FORWARD)),
         "left_out_gradients": judged(*of_layouts(found * DEALS, orders, GRADIENTS)),
+        "as_timed": {name: regrets for name, regrets in unseen.items() if regrets},
     }  # fmt: skip
     rows = []
     for card, layouts, (least, most) in product(CARDS.values(), (FORWARD, GRADIENTS), ROWS):

@@ -1,10 +1,11 @@
 """Boosted trees that rank the configurations of one product, in NumPy: `operators.families.trees` evaluates them.
 
-    grown(features, groups, targets, weights).values(features)
+    averaged(features, groups, targets, weights).values(features)
 
 Each tree is fitted to the residuals (logarithms of times) of the trees before it, centred within each product, because
 a factor common to all configurations of a product does not affect the choice. Trees are complete, with DEPTH levels; a
-split is one of EDGES limits of a feature. Every tree sees a random subset of the features, drawn with a fixed seed.
+split is one of EDGES limits of a feature. Every tree sees a random subset of the features, drawn with a fixed seed. The
+average of several such sums, with other seeds, depends less on which features a tree happened to see.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import numpy as np
 
 from warploom.operators.families.trees import Trees
 
+FORESTS = 4
+"""Number of sums that are averaged."""
 TREES, DEPTH, EDGES, RATE, SHARE, LEAST, RIDGE = 600, 6, 63, 0.12, 0.5, 3.0, 1.0
-"""Number of trees, depth, limits per feature, learning rate, the share of features that a tree sees, the least weight
-of a leaf, and the weight that shrinks leaves to zero."""
+"""Number of trees of each, depth, limits per feature, learning rate, the share of features that a tree sees, the least
+weight of a leaf, and the weight that shrinks leaves to zero."""
 
 
 def edges(features: np.ndarray, count: int = EDGES) -> np.ndarray:
@@ -54,6 +57,17 @@ def grown(
     return made
 
 
+def averaged(
+    features: np.ndarray, groups: np.ndarray, targets: np.ndarray, weights: np.ndarray, trees: int = TREES
+) -> Trees:
+    """The average of `FORESTS` sums of trees."""
+    each = [grown(features, groups, targets, weights, trees, seed) for seed in range(FORESTS)]
+    nodes, edges, leaves = (
+        np.concatenate([getattr(one, name) for one in each]) for name in ("features", "edges", "leaves")
+    )
+    return Trees(each[0].limits, nodes, edges, leaves / FORESTS)
+
+
 def _split(
     bins: np.ndarray, chosen: np.ndarray, left: np.ndarray, weights: np.ndarray, made: Trees, tree: int
 ) -> np.ndarray:
@@ -61,7 +75,7 @@ def _split(
     rows, cells, size = bins.shape[1], EDGES + 1, len(chosen) * (EDGES + 1)
     place, sums = np.zeros(rows, dtype=np.int64), np.stack([weights, weights * left])
     offset = np.arange(len(chosen))[:, None] * cells + bins[chosen]
-    last = np.zeros((2, 1, len(chosen), cells))
+    last: np.ndarray = np.zeros((2, 1, len(chosen), cells))
     for level in range(DEPTH):
         nodes = 2**level
         counted = np.ones(1, dtype=bool)
@@ -70,8 +84,8 @@ def _split(
             counted = (np.arange(2) == smaller[:, None]).ravel()
         picked = np.flatnonzero(counted[place])
         keys = (place[picked] * size + offset[:, picked]).ravel()
-        here = np.stack([np.bincount(keys, np.tile(each[picked], len(chosen)), nodes * size) for each in sums])
-        here = here.reshape(2, nodes, len(chosen), cells)
+        counts = [np.bincount(keys, np.tile(each[picked], len(chosen)), nodes * size) for each in sums]
+        here = np.stack(counts).reshape(2, nodes, len(chosen), cells)
         if level:
             others = np.flatnonzero(~counted)
             here[:, others] = last[:, others // 2] - here[:, others ^ 1]

@@ -52,6 +52,7 @@ def test_the_evidence_judges_layers_left_out_of_the_fit_better_than_the_estimate
 
 def test_a_fit_finds_what_makes_one_kind_slower_than_its_estimate(monkeypatch):
     monkeypatch.setattr(fit.gradient_boosting, "TREES", 60)
+    monkeypatch.setattr(fit.gradient_boosting, "FORESTS", 1)
     found, place = sample(30), correction.FEATURES.index("swapped")
     for group in found:
         group.considered[:] = True

@@ -55,3 +55,11 @@ def test_a_node_without_a_limit_is_kept_where_no_feature_has_that_many():
 def test_a_feature_of_one_value_has_no_limits():
     assert np.isinf(gradient_boosting.edges(np.ones((9, 1)))).all()
     assert gradient_boosting.edges(np.array([[1.0], [3.0], [3.0]]), 2).tolist() == [[2.0, np.inf]]
+
+
+def test_an_average_has_the_mean_value_of_its_sums():
+    features, groups, targets = drawn()
+    given = features, groups, targets, np.ones(len(targets)), 5
+    made, seeds = gradient_boosting.averaged(*given), range(gradient_boosting.FORESTS)
+    each = [gradient_boosting.grown(*given, seed=seed).values(features) for seed in seeds]
+    assert np.allclose(made.values(features), np.mean(each, 0)) and not np.allclose(each[0], each[1])
