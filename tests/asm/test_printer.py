@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 from hypothesis import given, settings
@@ -107,12 +108,18 @@ parameters = st.builds(
     st.none() | st.just(64),
     attributes=st.sampled_from([(), (".ptr",), (".ptr", ".global", ".align 16")]),
 )
-directives = st.sampled_from(
-    [
-        Directive("pragma", '"nounroll"'),
-        Directive("branchtargets", "A, B"),
-        Directive("callprototype", "(.param .b32 _) _ (.param .b64 _) .noreturn"),
-    ]
+labels = st.builds(Label, names).map(lambda label: (label,))
+directives = st.just((Directive("pragma", '"nounroll"'),)) | st.builds(
+    lambda name, table: (Label(name), table),
+    names,
+    st.sampled_from(
+        [
+            Directive("branchtargets", "A, B"),
+            Directive("calltargets", "f"),
+            Directive("callprototype", "(.param .b32 _) _ (.param .b64 _)"),
+            Directive("callprototype", "_ (.param .b64 _) .noreturn"),
+        ]
+    ),
 )
 locs = st.builds(
     LocDirective,
@@ -121,8 +128,17 @@ locs = st.builds(
     st.integers(0, 200),
     st.sampled_from(["", ", function_name info, inlined_at 1 20 5"]),
 )
-leaves = instructions | st.builds(Label, names) | register_declarations | variables | directives | locs
-statements = st.recursive(leaves, lambda inner: st.builds(Block, st.lists(inner, max_size=4).map(tuple)), max_leaves=12)
+leaves = labels | directives | (instructions | register_declarations | variables | locs).map(lambda leaf: (leaf,))
+
+
+def bodies(statements, most):
+    """A table stands behind its label, so that statements come one or two at once."""
+    return st.lists(statements, max_size=most).map(lambda found: tuple(chain.from_iterable(found)))
+
+
+statements = st.recursive(
+    leaves, lambda inner: st.builds(Block, bodies(inner, 4)).map(lambda block: (block,)), max_leaves=12
+)
 functions = st.builds(
     Function,
     st.just("entry"),
@@ -132,14 +148,14 @@ functions = st.builds(
     directives=st.sampled_from(
         [(), (Directive("maxntid", "384, 1, 1"), Directive("explicitcluster")), (Directive("pragma", '"x", "y"'),)]
     ),
-    body=st.none() | st.lists(statements, max_size=8).map(tuple),
+    body=st.none() | bodies(statements, 8),
 ) | st.builds(
     Function,
     st.just("func"),
     names,
     st.lists(parameters, max_size=2).map(tuple),
     st.lists(parameters, max_size=1).map(tuple),
-    body=st.none() | st.lists(statements, max_size=4).map(tuple),
+    body=st.none() | bodies(statements, 4),
 )
 module_items = (
     functions
