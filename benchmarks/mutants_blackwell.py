@@ -48,6 +48,8 @@ ANY_SCOPE = "what comes are bytes of st.async: as of any copy, the phase says th
 OWN_COLUMNS = "nobody uses `drained`, which is for a P that has the columns of S"
 TWO_STRANDS = "a block has two tiles of queries and their ring two stages: the first is always in stage 0"
 OF_QUERIES = "it tells that queries have been read, and the product that it now precedes reads none"
+NOTHING_YET = "no operation on tensor memory comes before it: it stands at the barrier behind tcgen05.alloc"
+TOLD_TWICE = "`stored` and then `ready` tell of the loads of O, each with a fence, before a product writes O"
 USED_AT_ONCE = "the next instruction uses what is loaded, and so stands until it is; a later wait tells of it"
 
 EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
@@ -71,6 +73,12 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     *(("attention", "change-count", f"mbarrier.init.shared::cta.b64#{number}", OWN_COLUMNS) for number in (14, 15)),
     *((name, "drop-tensor-wait", f"tcgen05.wait::ld.sync.aligned#{number}", USED_AT_ONCE)
       for name, numbers in (("attention", (4, 5, 6)), ("mxfp8", (0, 1, 2))) for number in numbers),
+    *((name, "drop-tensor-fence", f"tcgen05.fence::{side}_thread_sync#0", NOTHING_YET)
+      for name in ("minimal", "specialised", "launch control", "pair", "attention", "mxfp8", "grouped", "few rows")
+      for side in ("before", "after")),
+    ("few rows", "drop-tensor-fence", "tcgen05.fence::after_thread_sync#1", ONE_TILE),
+    *(("attention", "drop-tensor-fence", f"tcgen05.fence::before_thread_sync#{number}", TOLD_TWICE)
+      for number in (1, 2, 5, 6)),
     ("attention", "ring-length", "setp.eq.u32#10", TWO_STRANDS),
     ("attention", "tensor-commit-too-early",
      "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64#9", OF_QUERIES),

@@ -87,6 +87,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation("double-commit", _is_commit, _twice),
     Mutation("change-commit-mask", lambda i: _is_commit(i) and ".multicast" in i.opcode, _mask),
     Mutation("drop-tensor-wait", _starts("tcgen05.wait"), _drop),
+    Mutation("drop-tensor-fence", _starts("tcgen05.fence"), _drop),
     Mutation("drop-dealloc", _starts("tcgen05.dealloc"), _drop),
     Mutation("drop-alloc", _starts("tcgen05.alloc"), _drop),
     Mutation("wrong-columns", _starts("tcgen05.dealloc", "tcgen05.alloc"), _wrong_size),

@@ -192,7 +192,7 @@ setp.ne.u32 %p3, 0, 0;
 
 OVERWRITES = (
     ".shared .align 8 .b64 more[2];\n@%first mbarrier.init.shared::cta.b64 [more], 4;\n"
-    + PRODUCT + LOAD + WAIT_LOAD + USE + """
+    + PRODUCT + "AFTER\n" + LOAD + WAIT_LOAD + USE + """
     BEFORE
     and.b32 %r6, %idx, 31;
     setp.eq.u32 %p4, %r6, 0;
@@ -224,3 +224,22 @@ def test_relaxed_arrivals_and_waits_need_the_fences_of_tcgen05(
     """As in the ISA's examples (9.7.16.6.4); release and acquire order what is complete without them."""
     body = OVERWRITES.replace("HOW", arrives).replace("WAITS", waits).replace("BEFORE", before).replace("AFTER", after)
     assert severities(Blackwell(body)) == dict.fromkeys(rules, "error")
+
+
+@pytest.mark.parametrize(("fences", "severity"), [(("", ""), None), ((BEFORE, ""), "warning"), ((AFTER, ""), "warning"),
+                                                  (("", AFTER), "warning"), ((AFTER, AFTER), None)])  # fmt: skip
+def test_a_kernel_that_uses_a_fence_of_tcgen05_is_warned_where_it_lacks_one(fences: tuple[str, str], severity: str):
+    """CUTLASS and Triton emit none. Two loads by other warps follow a product each."""
+    first, second = fences
+    again = "bar.sync 0;\n" + (AFTER if AFTER in fences else "") + multiply() + COMMIT + wait(1, "2")
+    body = PRODUCT + first + LOAD + WAIT_LOAD + USE + again + second + LOAD + WAIT_LOAD + USE + FREE
+    assert severities(Blackwell(body)).get("missing-tensor-fence") == severity
+
+
+@pytest.mark.parametrize(("between", "found"), [(True, {}), (False, {"tensor-memory-race": "error"})])
+def test_a_copy_comes_before_a_shift_if_a_product_of_the_thread_is_in_between(between: bool, found: dict[str, str]):
+    """The ISA orders copies before products, and products before shifts (9.7.16.6.2)."""
+    product = "@%first tcgen05.mma.cta_group::1.kind::f16 [%r8], [%r8+16], %d0, 0x8040490, %p3;\n"
+    body = ("setp.ne.u32 %p3, 0, 0;\n@%first tcgen05.cp.cta_group::1.128x256b [%r8+16], %d0;\n" + product * between
+            + "@%first tcgen05.shift.cta_group::1.down [%r8+16];\n" + COMMIT + wait(1, "1"))  # fmt: skip
+    assert severities(Blackwell(READY + body + FREE)) == found

@@ -58,15 +58,14 @@ class Notes:
         shadows: by the CTA's rank.
         issued: flight -> the epoch in which its warp issued it.
         let_go: flights whose warp has executed fence::before_thread_sync since.
-        taken_up: warps that have executed fence::after_thread_sync since their last wait.
-        offered, taken: warp -> operations (bits) that relaxed waits told of; those that such a fence has taken up.
+        offered: warp -> operations (bits) that relaxed waits told of.
+        taken: warp -> operations (bits) that it knew of, or was offered, at a fence::after_thread_sync.
         unreleased: flights whose warp has told of them by relaxed arrivals alone, without fence::before_thread_sync.
     """
 
     shadows: dict[int, Shadow] = field(default_factory=dict)
     issued: dict[InFlight, int] = field(default_factory=dict)
     let_go: set[InFlight] = field(default_factory=set)
-    taken_up: set[int] = field(default_factory=set)
     offered: dict[int, int] = field(default_factory=dict)
     taken: dict[int, int] = field(default_factory=dict)
     unreleased: set[InFlight] = field(default_factory=set)
@@ -93,6 +92,10 @@ class TensorCells(Observer):
         self.context = context
         self._forgiven: dict[InFlight, set[tuple[str, tuple[Operation, ...], bool]]] = {}
         """Loads that were too late for someone: the warnings, and whether their values had been stored by then."""
+        code = (one for one in context.machine.code.operations if one.instruction.opcode.startswith("tcgen05.fence"))
+        fences = (effect for operation in code for effect in operation.effects)
+        self._fences = {one.direction for one in fences if isinstance(one, effects.Fences)}
+        """The fences that the kernel uses, by direction: where it lacks one of these, it is warned."""
 
     # -- operations ------------------------------------------------------------------------------------------------
 
@@ -192,16 +195,18 @@ class TensorCells(Observer):
         if not same and view.c[first.me] < state.notes(Notes).issued[first]:
             return UNORDERED
         pair = (kind_of(first), kind_of(second))
-        one_chain = first.operation.pipeline == second.operation.pipeline and earlier.writes == now.writes
         if pair == (MMA, MMA):
-            updates = first.operation.pipeline == second.operation.pipeline
-            if one_chain or updates:
+            if first.operation.pipeline == second.operation.pipeline:
                 return ISSUED
             return UNLISTED if now.writes and (earlier.writes or same) else UNORDERED
         if pair in ((COPY, MMA), (SHIFT, MMA), (MMA, SHIFT), (SHIFT, SHIFT)):
             return ISSUED
         if pair == (SHIFT, COPY) and second.code.row.modifiers["shape"] == "4x256b":
             return ISSUED
+        if pair == (COPY, SHIFT) and same:  # a product of the thread in between follows the one and precedes the other
+            made = (one for one in state.notes(Notes).issued if first.number < one.number < second.number)
+            lanes = (one.operation.issuer.lane_of_warp for one in made if one.me == first.me and kind_of(one) == MMA)
+            return ISSUED if by.lane_of_warp in lanes else UNORDERED
         if pair == (MMA, COPY) and not earlier.writes:
             return UNLISTED if same else UNORDERED
         return UNORDERED
@@ -210,11 +215,9 @@ class TensorCells(Observer):
         self, state: ClusterState, cells: Cells, hits: np.ndarray, earlier: Access, now: Access, view: View
     ) -> None:
         how = self._order(state, earlier, now, view)
-        if how == ISSUED:
-            return
-        if how == DONE:
-            if earlier.me != now.me and (self.context.strict or earlier.flight in state.notes(Notes).unreleased):
-                self._check_fences(state, earlier, now)
+        if how == DONE and earlier.me != now.me:
+            self._check_fences(state, earlier, now)
+        if how in (ISSUED, DONE):
             return
         assert earlier.flight is not None and now.flight is not None
         rule = "tensor-memory-overwritten" if now.writes and not earlier.writes else "tensor-memory-race"
@@ -284,19 +287,16 @@ class TensorCells(Observer):
             notes = state.notes(Notes)
             for clock in state.of_frame(frame):
                 if fence.direction == "acquire":
-                    notes.taken_up.add(clock.me)
-                    notes.taken[clock.me] = notes.taken.get(clock.me, 0) | notes.offered.pop(clock.me, 0)
+                    known = notes.taken.get(clock.me, 0) | clock.known
+                    notes.taken[clock.me] = known | notes.offered.pop(clock.me, 0)
                 else:
                     notes.let_go.update(flight for flight in notes.issued if flight.me == clock.me)
 
     def waited(self, frame: Frame, wait: CompletedWait) -> None:
-        if wait.what is not None:
+        if isinstance(wait.what, MBarrier) and wait.what.phase and not frame.operation.order.acquires:
             state = self.context.state(frame.cta)
-            notes, clocks = state.notes(Notes), state.of_frame(frame)
-            notes.taken_up.difference_update(clock.me for clock in clocks)
-            if isinstance(wait.what, MBarrier) and wait.what.phase and not frame.operation.order.acquires:
-                known = record_of(wait.what).previous.told(True).known
-                notes.offered.update({clock.me: notes.offered.get(clock.me, 0) | known for clock in clocks})
+            offered, known = state.notes(Notes).offered, record_of(wait.what).previous.told(True).known
+            offered.update({clock.me: offered.get(clock.me, 0) | known for clock in state.of_frame(frame)})
         for operation, _ in wait.operations:
             for flight in flights_of(operation):
                 self._is_needed(flight, waited=True)
@@ -314,19 +314,19 @@ class TensorCells(Observer):
 
     def _check_fences(self, state: ClusterState, earlier: Access, now: Access) -> None:
         """According to the ISA, each side of a hand-over between threads also needs a tcgen05 fence."""
-        notes, first = state.notes(Notes), earlier.flight
+        notes, first, lacks = state.notes(Notes), earlier.flight, []
         assert first is not None
-        lacks = []
-        if kind_of(first) in (LOAD, STORE) and first not in notes.let_go:
+        needed = self.context.strict or first in notes.unreleased
+        if kind_of(first) in (LOAD, STORE) and first not in notes.let_go and (needed or "release" in self._fences):
             lacks.append(f"fence::before_thread_sync by {actor(earlier.cta, earlier.warp)}")
-        if now.me not in notes.taken_up:
+        if not earlier.bit & notes.taken.get(now.me, 0) and (needed or "acquire" in self._fences):
             lacks.append(f"fence::after_thread_sync by {actor(now.cta, now.warp)}")
-        codes = (now.code, earlier.code)
-        if lacks and not self.context.findings.seen("missing-tensor-fence", codes):
+        codes, severity = (now.code, earlier.code), ERROR if needed else WARNING
+        if lacks and not self.context.findings.seen("missing-tensor-fence", codes, severity):
             self.context.findings.add(
                 "missing-tensor-fence",
                 f"{at(now.code)} follows {at(earlier.code)} of another warp without tcgen05.{' and '.join(lacks)}",
-                codes, now.cta, now.warp, ERROR,
+                codes, now.cta, now.warp, severity,
             )  # fmt: skip
 
     # -- columns ---------------------------------------------------------------------------------------------------
