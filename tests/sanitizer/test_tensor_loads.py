@@ -223,15 +223,18 @@ def test_relaxed_arrivals_and_waits_need_the_fences_of_tcgen05(
 ) -> None:
     """As in the ISA's examples (9.7.16.6.4); release and acquire order what is complete without them."""
     body = OVERWRITES.replace("HOW", arrives).replace("WAITS", waits).replace("BEFORE", before).replace("AFTER", after)
-    assert severities(Blackwell(body)) == dict.fromkeys(rules, "error")
+    assert {rule for rule, severity in severities(Blackwell(body)).items() if severity == "error"} == rules
 
 
-@pytest.mark.parametrize(("fences", "severity"), [(("", ""), None), ((BEFORE, ""), "warning"), ((AFTER, ""), "warning"),
-                                                  (("", AFTER), "warning"), ((AFTER, AFTER), None)])  # fmt: skip
-def test_a_kernel_that_uses_a_fence_of_tcgen05_is_warned_where_it_lacks_one(fences: tuple[str, str], severity: str):
+@pytest.mark.parametrize(
+    ("first", "second", "handed", "severity"),
+    [("", "", "", None), (AFTER, AFTER, BEFORE, None), (AFTER, AFTER, "", "warning"), (AFTER, "", BEFORE, "warning")],
+)
+def test_a_kernel_that_uses_fences_of_tcgen05_is_warned_where_it_lacks_one(
+    first: str, second: str, handed: str, severity: str | None
+) -> None:
     """CUTLASS and Triton emit none. Two loads by other warps follow a product each."""
-    first, second = fences
-    again = "bar.sync 0;\n" + (AFTER if AFTER in fences else "") + multiply() + COMMIT + wait(1, "2")
+    again = handed + "bar.sync 0;\n" + first + multiply() + COMMIT + wait(1, "2")
     body = PRODUCT + first + LOAD + WAIT_LOAD + USE + again + second + LOAD + WAIT_LOAD + USE + FREE
     assert severities(Blackwell(body)).get("missing-tensor-fence") == severity
 
