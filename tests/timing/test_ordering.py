@@ -1,5 +1,7 @@
 """Runs in the machine's order: grouped loads, stalls, and registers that are not carried between iterations."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -145,3 +147,13 @@ def test_what_follows_a_slow_pipe_in_the_machines_order_starts_when_it_is_free()
     unordered, ordered = (cost_of(Run(order, none, registers), pcs, H200).chain for registers in ((), known))
     assert ordered == pytest.approx(15 * H200.rate["alu"].value + 1 + 7 * H200.rate["mufu"].value + 17.0)
     assert unordered == pytest.approx(17.0)
+
+
+def test_nothing_starts_behind_a_branch_before_its_condition_is_known():
+    """Each turn of a loop of four waits for its comparison and its branch; with ptxas's four turns in one, one does."""
+    turn = _fact(0, "setp", "alu", {2}, {1}), _fact(1, "bra", "control", {1}), _fact(2, "xor", "alu", {3}, {4})
+    loop = Run((0, 1, 2) * 4, (None,) * 12)
+    unrolled = [turn[0], replace(turn[1], machine=(("control", 0.25),)), turn[2]]
+    each = H200.latency["alu"].value + H200["branch_clocks"]
+    assert cost_of(loop, list(turn), H200).chain == pytest.approx(4 * each + H200.latency["alu"].value)
+    assert cost_of(loop, unrolled, H200).chain < 2 * each

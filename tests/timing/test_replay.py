@@ -3,8 +3,9 @@
 import pytest
 
 from warploom.timing import H200, Launch
+from warploom.timing.instructions import Facts
 from warploom.timing.prediction import Predictor
-from warploom.timing.recording import ISSUE, RUN, Access, Operation, Recording, Run
+from warploom.timing.recording import GRID, ISSUE, RUN, Access, Operation, Recording, Run
 from warploom.timing.replay import Replay
 from warploom.timing.units import Chip
 
@@ -75,3 +76,24 @@ def test_those_with_a_tile_more_than_others_are_left_at_the_end():
     assert _unequal(2, 150) == (2, 18)
     assert _unequal(2, 264) is None
     assert _unequal(1, 100) is None
+
+
+def test_what_warps_do_before_they_wait_for_a_grid_is_hidden_if_they_start_while_it_runs():
+    """One warp works for long before it waits, another does not; then both work. launch.prologue has such grids."""
+    recording = _recording([0, 0])
+    recording.pdl = True
+    recording.pcs = [Facts(0, "xor", "alu", 1.0, "alu", frozenset(), frozenset({0}))]
+    recording.runs = [Run((0,) * many, (None,) * many) for many in (1000, 100)]
+    wait = (GRID, 0, None)
+    recording.steps = {(0, 0): [(RUN, 0, 0), wait, (RUN, 0, 1)], (0, 1): [wait, (RUN, 0, 1)]}
+    late, ahead = (Replay(recording, H200, WARM, ahead=ahead).run() for ahead in (False, True))
+    long, short = (many * H200.rate["alu"].value for many in (1000, 100))
+    assert late == pytest.approx(H200["cta_start"] + long + short, rel=0.02)
+    assert ahead == pytest.approx(H200["cta_start"] + short, rel=0.02)
+
+
+def test_a_grid_starts_while_another_runs_if_both_have_room():
+    for ctas, ahead in ((66, True), (67, False)):
+        recording = Recording("k", (ctas, 1, 1), (128, 1, 1), (1, 1, 1), clusters={0: [0]}, pdl=True)
+        recording.shared_bytes = 200 << 10
+        assert Predictor(recording, H200, Launch()).ahead is ahead

@@ -70,6 +70,7 @@ ALU. A measured conversion is a pair, to an integer (F2I) and back (I2FP, which 
 
 MEMORY: Mapping[str, Constant] = {
     "shared_load_clocks": _clocks(1.014, "rate.lds32.w8", " / 4"),
+    "branch_clocks": _c(13.0, "published: stalls in the code of ptxas 13: 13 in front (the ALU: 5), 5 behind"),
     "issue_clocks": _c(1.22, "fitted: a slot of the scheduler where instructions of all pipes mix"),
     "shared_store_clocks": _clocks(1.01, "rate.sts32.w8", " / 8"),
     "global_load_clocks": _clocks(1.03, "rate.ldg32.w16", " / 16"),
@@ -150,6 +151,9 @@ MEMORY: Mapping[str, Constant] = {
 """Memory: clocks of the SM's memory pipe per wavefront (of loads and stores), latencies, rates.
 
 In one microbenchmark of shared-memory loads ptxas kept half of the loads: eight warps, four passes.
+
+`branch_clocks` is what a conditional branch costs besides its comparison: nothing behind it starts before the condition
+is known. `rate.clear`, loops of few stores, measures it, but has not run yet.
 
 `missed_sector_clocks` is the extra time of a load per sector requested from L2. The cost is not per load or per line:
 the 1024 loads of rate.ldg.pending.again4.w32, of which one in four misses a sector of its own line, take 1.23 clocks

@@ -83,6 +83,8 @@ class Predictor:
         fullest."""
         self.early = recording.pdl and any(map(self._loads_early, recording.steps.values()))
         """True if it starts to load while the previous launch still runs."""
+        self.ahead = recording.pdl and 2 * self.room.clusters <= self.room.places * self.room.residents
+        """True if it finds free SMs while the previous launch, of as many CTAs, still runs."""
         self.l2_bytes = recording.fetched * self.scale
         self.far = not launch.warm and launch.input_bytes + launch.output_bytes > L2_BYTES
         """True if data read again late have been evicted from L2 to DRAM."""
@@ -246,7 +248,7 @@ class Predictor:
     ) -> tuple[float, Replay]:
         replay = Replay(
             self.recording, self.hardware, chip or self.chip(ghz), residents=self.room.residents, instances=instances,
-            places=self.room.places, trace=trace,
+            places=self.room.places, ahead=self.ahead, trace=trace,
         )  # fmt: skip
         return replay.run(), replay
 

@@ -27,12 +27,14 @@ class Replay:
 
     places: the places among which the grid's clusters are distributed; this replay runs one place's share. If clusters
     differ, the pattern of the recorded ones is taken to repeat over the grid.
+    ahead: the grid has its SMs before the previous grid ends. Then what its warps do before they wait for that grid is
+    hidden: the time from the first warp's wait to the last one's does not count.
     ghz: SM clock. L2 and DRAM work in nanoseconds, so they take fewer clocks at a low SM clock.
     """
 
     def __init__(
         self, recording: Recording, hardware: Hardware, chip: Chip, *, residents: int = 1, instances: int = 1,
-        places: int = 1, trace: Trace | None = None,
+        places: int = 1, ahead: bool = False, trace: Trace | None = None,
     ) -> None:  # fmt: skip
         self.recording, self.hardware, self.chip, self.trace = recording, hardware, chip, trace
         self.residents, self.instances, self.places = residents, instances, places
@@ -42,6 +44,9 @@ class Replay:
         self.dispatched = 0.0
         """Time at which the SMs may get their next CTAs."""
         self.ends: list[float] = []
+        self.waiting: list[Actor] | None = [] if ahead else None
+        """Warps that wait for the previous grid, until all do."""
+        self.hidden = 0.0
         self.stalls: dict[tuple[str, str], float] = {}
         self.sms: list[Sm] = []
         self.instructions = self.flops = self.doubles = self.wavefronts = self.transcendental = 0.0
@@ -59,7 +64,7 @@ class Replay:
         for _ in range(min(self.residents, self.instances)):
             self._start(groups[self._next(len(groups))], 0.0)
         heap = self.heap
-        while heap:
+        while heap or self._released():
             time, _, actor = heapq.heappop(heap)
             if isinstance(actor, Sm):
                 self._multiply(actor, time)
@@ -73,7 +78,18 @@ class Replay:
     @property
     def end(self) -> float:
         """Clocks until the last cluster has ended."""
-        return max(self.ends, default=0.0)
+        return max(self.ends, default=0.0) - self.hidden
+
+    def _released(self) -> bool:
+        """End the previous grid: True if warps waited for it."""
+        waiting, self.waiting = self.waiting, None
+        if not waiting:
+            return False
+        last = max(actor.time for actor in waiting)
+        self.hidden = last - min(actor.time for actor in waiting)
+        for actor in waiting:
+            self._push(actor, last)
+        return True
 
     @property
     def stuck(self) -> list[Actor]:
@@ -175,6 +191,9 @@ class Replay:
                 every = "tma_repeated" if self.recording.operations[payload].repeated else "tma_issue"
                 actor.copies = actor.time + self.hardware[f"{every}_clocks"]
             actor.at += 1
+            if kind == kinds.GRID and self.waiting is not None:
+                self.waiting.append(actor)
+                return
             if kind == kinds.ISSUE:
                 self._issue(actor, payload)
             elif kind == kinds.ARRIVE:

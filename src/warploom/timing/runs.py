@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .constants import Hardware
-from .instructions import ALU, CONVERT, EITHER, FMA, HALF, IMAD_WIDE, LSU, MUFU, NONE, SERIAL, TENSOR, Facts
+from .instructions import ALU, CONTROL, CONVERT, EITHER, FMA, HALF, IMAD_WIDE, LSU, MUFU, NONE, SERIAL, TENSOR, Facts
 from .machine_code import IMAD, WIDE
 from .recording import REMOTE, Access, Run
 
@@ -83,12 +83,13 @@ def cost_of(run: Run, pcs: list[Facts], hardware: Hardware, cold: bool = True, f
     now = 0.0
     """Earliest start of the next instruction of a warp that issues in order."""
     issue = slow = lsu = chain = missed = distant = stored = count = flops = doubles = shared = lines = remote = 0.0
-    ordinary = looped = 0.0
+    ordinary = looped = behind = 0.0
     for at, (pc, access) in enumerate(zip(run.pcs, run.accesses, strict=True)):
         facts = pcs[pc]
         reads, writes = run.registers[at] if run.registers else (facts.reads, facts.writes)
         needs |= reads - written
         start = max((ready.get(register, 0.0) for register in reads), default=0.0)
+        start = max(start, behind)
         for register in reads:
             loaded.pop(register, None)
         if access is not None:
@@ -110,6 +111,10 @@ def cost_of(run: Run, pcs: list[Facts], hardware: Hardware, cold: bool = True, f
             for pipe, many in slots:
                 if pipe != EITHER:
                     free[pipe] = start + many * rate.get(pipe, 0.0)
+        if facts.pipe == CONTROL and reads and facts.opcode.startswith("bra"):
+            # nothing behind it starts before the condition is known; of an unrolled loop, only one in several remains
+            share = min(1.0, sum(many for pipe, many in slots if pipe == CONTROL))
+            behind += share * (max(start, now) - behind + hardware["branch_clocks"])
         unhindered = facts.latency == "ffma" and len(facts.reads) < REGISTERS
         for pipe, many in slots:
             count += many
@@ -174,7 +179,7 @@ def cost_of(run: Run, pcs: list[Facts], hardware: Hardware, cold: bool = True, f
             chain = max(chain, end)
         else:
             chain = max(chain, start)
-    chain = max(chain, looped)
+    chain = max(chain, looped, behind)
     _balance(pipes)
     late = tuple((register, *one) for register, one in loaded.items())
     return Cost(
