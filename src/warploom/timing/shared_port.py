@@ -3,11 +3,9 @@
 A product reads its operands through it, and loads and stores of warps pass it, too. If both want it at once, they take
 turns: a product then takes up to twice the clocks of its reads, and the other passes take as much longer as the
 product's share of the port is. Within 13 % this gives the times of `rate.port`, which has products of two warpgroups
-beside stores of eight warps. What TMA reads passes the port, too, at the rate at which TMA stores: both together take
-the clocks of what products read and TMA stores (`rate.port.*.drain`). That does not say which of the two waits. Here
-plain stores wait: they get the clocks that products leave. Additions take turns with products, as warps do. Both are
-guesses until `rate.port.first`, which times products alone, has run. What TMA writes (`rate.port.*.fill`) slows down
-none.
+beside stores of eight warps. What TMA reads passes the port, too, at the rate at which TMA stores: beside products it
+takes as many clocks longer as they read (`rate.port.*.drain`). What TMA writes (`rate.port.*.fill`) slows down none.
+That does not say who waits: `rate.port.first`, which times the products alone, has not run yet.
 """
 
 from __future__ import annotations
@@ -41,13 +39,6 @@ class SharedPort:
         each, step = clocks / pieces, (end - start) / pieces
         for at in range(pieces):
             heapq.heappush(self._coming, (start + at * step, each))
-
-    def behind_products(self, passes: float, busy: float) -> float:
-        """Return the clocks of passes that products go before. busy: for how long there will be products."""
-        free = max(0.0, 1.0 - self.share)
-        if not self.counts or busy <= 0.0 or passes <= 0.0:
-            return passes
-        return passes / free if passes <= free * busy else busy + passes - free * busy
 
     def product(self, time: float, clocks: float, reads: float) -> float:
         """Return the clocks of a product that begins at `time`. clocks: without other traffic; reads: its operands'."""

@@ -339,13 +339,9 @@ class Sm:
             begin = max(start, self.store)
             ratio = hardware["bulk_add_ratio"] if adds_up(operation) else 1.0
             passes = operation.bytes / hardware["store_bytes_per_clock"]
-            if adds_up(operation):
-                beside = self.shared.share if self.tensor > begin else 0.0
-                self.store = begin + operation.bytes / chip.out * ratio + passes * beside
-                self.shared.add(begin, self.store, passes)
-            else:
-                behind = self.shared.behind_products(passes, self.tensor - begin)
-                self.store = begin + max(operation.bytes / chip.out, behind)
+            beside = self.shared.share if self.tensor > begin else 0.0
+            self.store = begin + operation.bytes / chip.out * ratio + passes * beside
+            self.shared.add(begin, self.store, passes)
             return begin, self.store + hardware["store_read_latency"], self.store + hardware["store_latency"]
         if engine == "cp_async":
             passes = operation.rows * hardware["global_load_clocks"]
