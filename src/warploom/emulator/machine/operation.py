@@ -17,7 +17,7 @@ from ...isa.instructions.schema import Match
 from .scopes import Scope
 
 PLAIN, BRANCH, EXIT, INDEXED_BRANCH = range(4)
-MANY, WHOLE, WARP, WARPGROUP = range(4)
+MANY, WHOLE, WARP, WARPGROUP, MANY_SEEN = range(5)
 
 
 @dataclass(eq=False)
@@ -27,7 +27,9 @@ class Operation:
     Attributes:
         kind: PLAIN, BRANCH (`targets[0]`), INDEXED_BRANCH (`step` puts the index in a slot), EXIT.
         by: what executes a PLAIN operation at once: MANY warps; WHOLE warps only, otherwise each warp alone; each WARP
-            alone, since it may block or has its place in the warp's order; a WARPGROUP.
+            alone, since it may block or has its place in the warp's order; a WARPGROUP; MANY_SEEN: many warps, and
+            it is `seen`.
+        seen: threads of other CTAs can observe when it runs (`turns`).
         together: for one executed by each WARP alone: how many leading adjacent warps of a frame, all of whose threads
             reach it, execute it as one. They wait for the same thing. None: each alone.
         blocks: True if its threads may have to wait.
@@ -55,6 +57,7 @@ class Operation:
     by: int = 0
     together: Callable[[Any], Sequence[int]] | None = None
     blocks: bool = False
+    seen: bool = False
     members: int = -1
     meets_anywhere: bool = False
     targets: tuple[int, ...] = ()

@@ -23,12 +23,23 @@ from ...asm.nodes import (
 from ...errors import UnsupportedInstructionError, VerificationError
 from ...isa import arch as isa_arch
 from ...isa import dtypes
-from ...isa.effects import Allocates, Changes, Commits, Destroys, Frees, Starts, Synchronises, Waits, may_block
+from ...isa.effects import (
+    Allocates,
+    Changes,
+    Commits,
+    Destroys,
+    Frees,
+    Starts,
+    Synchronises,
+    Waits,
+    is_seen_by_others,
+    may_block,
+)
 from ...isa.instructions.schema import Match
 from ..machine import initialiser
 from ..machine.frame import Frame
 from ..machine.image import Image, SharedVariable
-from ..machine.operation import BRANCH, EXIT, INDEXED_BRANCH, MANY, PLAIN, WARP, WARPGROUP, WHOLE, Operation
+from ..machine.operation import BRANCH, EXIT, INDEXED_BRANCH, MANY, MANY_SEEN, PLAIN, WARP, WARPGROUP, WHOLE, Operation
 from ..machine.scopes import DeclaredRegister, DeclaredTypes, DeclaredVariable, JumpTarget, Scope, rows_named
 from ..machine.special_values import RESERVED_END, RESERVED_PARTS
 from .decode import Decode
@@ -60,7 +71,7 @@ class Code(Image):
         self._lay_out_variables(flattener, dynamic_smem)
         self._types: dict[int, Mapping[str, str]] = {}
         self._forms = FormBinder()
-        self._executed: dict[Match, tuple[bool, int, bool]] = {}
+        self._executed: dict[Match, tuple[bool, int, bool, bool]] = {}
         for flat in flattener.flat:
             self.operations.append(self._operation(flat))
         end = Instruction("exit", location=self.operations[-1].instruction.location if self.operations else None)
@@ -175,8 +186,9 @@ class Code(Image):
                 asks_for_whole_warps(bound.match.converged, bound.match.effects),
                 executed_by(bound, handler),
                 may_block(bound.match.effects),
+                is_seen_by_others(bound.match.effects),
             )
-        whole, operation.by, operation.blocks = known
+        whole, operation.by, operation.blocks, operation.seen = known
         if whole:
             operation.step = by_whole_warps(operation.step)
         kind, _, operand = bound.match.converged.partition(":")
@@ -267,4 +279,4 @@ def executed_by(bound: Bound, handler: Handler) -> int:
         return WARP
     if any(isinstance(one, Starts) and one.parts == "warp" for one in effects) and form.converged:
         return WARP  # the operation belongs to the warp
-    return WHOLE if form.converged else MANY
+    return WHOLE if form.converged else MANY_SEEN if is_seen_by_others(effects) else MANY

@@ -46,6 +46,7 @@ class _Steps(Policy):
 
     name = "controlled"
     start_all = True
+    takes_turns = False
 
     def __init__(self) -> None:
         super().__init__(0)

@@ -15,7 +15,7 @@ from ..diagnosis.livelock import LoopWatch
 from ..diagnosis.step_limit import report_step_limit
 from ..machine.frame import Frame, frame_of
 from ..machine.machine import FULL, Cta, Fragment, Machine, Warp, lanes_of
-from ..machine.operation import BRANCH, INDEXED_BRANCH, MANY, PLAIN, WARPGROUP, WHOLE, Operation
+from ..machine.operation import BRANCH, INDEXED_BRANCH, MANY, MANY_SEEN, PLAIN, WARPGROUP, WHOLE, Operation
 from ..machine.registers import WARP as WARP_SIZE
 from ..machine.registers import Mask
 from ..machine.wait import Wait
@@ -23,13 +23,14 @@ from .convergence import who_executes
 from .fragments import Group, divide, leave_behind, merge
 from .policy import Policy
 from .polling import loop_wait, poll_wait, polls_again
+from .turns import turns_for
 
 QUANTUM = 20_000
 """Instructions that a group may run before others get their turn."""
 
 
 class Runner:
-    """Runs groups of a machine. `loops` detects threads that repeat themselves."""
+    """Runs groups of a machine. `loops` detects threads that repeat themselves; `turns`: when clusters give way."""
 
     def __init__(self, machine: Machine, policy: Policy, max_steps: int) -> None:
         self.machine = machine
@@ -37,6 +38,7 @@ class Runner:
         self.max_steps = max_steps
         self.operations = machine.code.operations
         self.loops = LoopWatch()
+        self.turns = turns_for(machine) if policy.takes_turns else None
         self.listeners = machine.events.executed_at(len(self.operations))
 
     def run(self, group: Group, step: bool = False) -> None:
@@ -82,6 +84,11 @@ class Runner:
                 by = operation.by
                 if by == MANY or (by == WHOLE and frame.mask is True):
                     operation.step(frame)  # type: ignore[misc]
+                elif by == MANY_SEEN:
+                    operation.step(frame)  # type: ignore[misc]
+                    if self.turns is not None and self.turns.end(cta.cluster, operation):
+                        pc += 1
+                        break
                 elif not (self._warpgroups if by == WARPGROUP else self._warp_by_warp)(group, frame, operation):
                     self._check_limit()
                     return
@@ -183,7 +190,7 @@ class Runner:
         if wait is None:
             for fragment in fragments:
                 fragment.pc += 1
-            return True
+            return not (operation.seen and self.turns is not None and self.turns.end(warp.cta.cluster, operation))
         assert wait.spins or operation.blocks, f"the row of {operation.text} does not say that it may block"
         if any(isinstance(one, Synchronises) for one in operation.effects):
             leave_behind(warp, fragments[0], frame)

@@ -33,6 +33,7 @@ class Policy:
     Attributes:
         fuse: True if warps at the same instruction run together.
         start_all: True if all slots are filled at once, False if a cluster starts when nothing else can run.
+        takes_turns: True if clusters give way where others can observe them (`turns`).
         engine_first, engine_between: True if operations may complete while warps can still run.
     """
 
@@ -41,6 +42,7 @@ class Policy:
     start_all = False
     engine_first = False
     engine_between = False
+    takes_turns = True
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
@@ -75,6 +77,7 @@ class Eager(Policy):
     """Asynchronous operations complete as soon as they are issued."""
 
     name = "eager"
+    takes_turns = False
 
 
 class Random(Policy):
@@ -83,6 +86,7 @@ class Random(Policy):
     name = "random"
     fuse = False
     start_all = True
+    takes_turns = False
     engine_between = True
 
     def order(self, items: list[Item]) -> list[Item]:
@@ -106,6 +110,7 @@ class Starve(Policy):
 
     name = "starve"
     start_all = True
+    takes_turns = False
 
     def held_back(self, devices: int) -> int:
         return self.seed % devices if devices > 1 else -1
@@ -125,6 +130,7 @@ class Pct(Policy):
     name = "pct"
     fuse = False
     start_all = True
+    takes_turns = False
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__(seed)

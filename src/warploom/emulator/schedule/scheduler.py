@@ -18,6 +18,7 @@ from ..machine.wait import Wait
 from .executor import Runner
 from .fragments import Group, merge
 from .policy import Policy
+from .turns import TOGETHER
 
 TURN = 20_000
 """Warp instructions that a cluster runs before operations in flight and clusters that have not started get their turn:
@@ -35,6 +36,7 @@ class Scheduler:
         self.runner = Runner(machine, policy, max_steps)
         self.on_progress = on_progress
         self.long_turn = False
+        self.turns = self.runner.turns
         self.operations = machine.code.operations
 
     def run(self) -> None:
@@ -44,26 +46,30 @@ class Scheduler:
         spins = SpinWatch()
         while True:
             ran = self.long_turn = False
-            if machine.started < machine.to_run and (not machine.resident or policy.start_all):
-                self._start(machine.to_run if policy.start_all else len(machine.devices))
+            if policy.start_all:
+                self._start(machine.to_run)
+            elif not machine.resident or self.turns is not None:
+                self._start(len(machine.devices) * (TOGETHER if self.turns is not None else 1) - len(machine.resident))
             held = policy.held_back(len(machine.devices))
             for late in (False, True) if held >= 0 else (False,):
                 if late and (ran or machine.engine.advance()):
                     ran = True
                     break
-                for cluster in policy.order(list(machine.resident)):
+                order = policy.order if self.turns is None else self.turns.order
+                for cluster in order(list(machine.resident)):
                     if (cluster.device.index == held) is not late:
                         continue
                     before = machine.progress_count
                     ran |= self._run_cluster(cluster, step=late)
+                    first_again = self.turns is not None and self.turns.from_first()
                     if cluster.exited:
                         machine.engine.drain_cluster(cluster)
                         machine.retire(cluster)
                         done += 1
                         if self.on_progress is not None:
                             self.on_progress(done + machine.cancelled, machine.to_run)
-                    if late and machine.progress_count != before:
-                        break  # the others may run again, up to launches ahead
+                    if first_again or (late and machine.progress_count != before):
+                        break  # the others may run again
             if self.long_turn:
                 self._start(1)
                 while machine.engine.advance():
@@ -148,6 +154,8 @@ class Scheduler:
                         return True
                     if self.policy.yields_cta():
                         break
+                    if self.turns is not None and self.turns.over:
+                        return True
                     if self.machine.steps > ends:
                         self.long_turn = True
                         break

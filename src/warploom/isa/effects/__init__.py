@@ -1,6 +1,6 @@
 """The effects of instructions, as data: the vocabulary (`vocabulary`) and conclusions from it (`queries`)."""
 
-from .queries import accesses, is_scheduling_point, may_block, own_order, started
+from .queries import accesses, is_scheduling_point, is_seen_by_others, may_block, own_order, started
 from .vocabulary import (
     ASYNC,
     FOOTPRINTS,
@@ -46,6 +46,6 @@ __all__ = [
     "ASYNC", "FOOTPRINTS", "GENERIC", "ISSUE", "KINDS", "READS", "RUN", "STATE_SPACE", "TENSOR", "TENSORMAP", "UPDATES",
     "WEAK", "WRITES", "Access", "Allocates", "Arrives", "Bytes", "Changes", "Choice", "Commits", "Creates", "Destroys",
     "Drained", "Effect", "Expects", "Fences", "Frees", "Group", "Leaves", "Operand", "Order", "Permits", "Signalled",
-    "Starts", "Synchronises", "Value", "Waits", "accesses", "is_scheduling_point", "may_block", "own_order", "resolved",
-    "started",
+    "Starts", "Synchronises", "Value", "Waits", "accesses", "is_scheduling_point", "is_seen_by_others", "may_block",
+    "own_order", "resolved", "started",
 ]  # fmt: skip

@@ -40,6 +40,14 @@ def is_scheduling_point(effects: Iterable[Effect]) -> bool:
     return False
 
 
+def is_seen_by_others(effects: Iterable[Effect]) -> bool:
+    """True if threads of other CTAs can observe when an instruction runs: a strong access at .gpu or .sys scope."""
+    return any(
+        one.at == ISSUE and one.order.strong and one.order.scope in ("gpu", "sys") and one.space in ("", "global")
+        for one in accesses(effects)
+    )
+
+
 def accesses(effects: Iterable[Effect], at: str = "") -> tuple[Access, ...]:
     """The accesses among effects: by the instruction (ISSUE), by the operation that it starts (RUN), or ("") all."""
     return tuple(effect for effect in effects if isinstance(effect, Access) and at in ("", effect.at))

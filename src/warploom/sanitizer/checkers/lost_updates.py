@@ -125,9 +125,7 @@ class LostUpdates(Observer):
 
     def _load(self, word: Word, actor: int, code: Operation) -> None:
         store, before = word.last, word.loads.get(actor)
-        if store.actor in (0, actor):
-            word.loads.pop(actor, None)
-        elif before is not None and before.store is store and before.code is code:
+        if before is not None and before.store is store and before.code is code:
             before.times += 1
         else:
             word.loads[actor] = Loaded(store, code, self._told.get((actor, store.actor), 0) > store.when)
@@ -141,16 +139,18 @@ class LostUpdates(Observer):
         self, state: ClusterState, frame: Frame, clock: WarpClock, word: Word, actor: int, key: tuple[Region, int]
     ) -> None:
         loaded = word.loads.pop(actor, None)
-        if loaded is None or loaded.store is not word.last or loaded.times > 1:
+        if loaded is None or loaded.times > 1 or word.last.actor in (0, actor):
             return
         blindly = (
-            loaded.store.modifies
+            word.last.modifies
             and self._modifies.get(frame.operation.pc) == loaded.code.pc
             and word.looked.get(actor) == 1
         )
+        if loaded.store is not word.last and not blindly:
+            return
         if not blindly and (not loaded.told or self._may_wait(loaded.code.pc, frame.operation.pc)):
             return
-        stored = loaded.store.actor, loaded.store.epoch
+        stored = word.last.actor, word.last.epoch
         if knows(clock, state, *stored) or self.context.told_without_release(state, clock, *stored, loaded.code):
             return  # ordered, or reported at the load (`global-hand-off`)
         code, warp = frame.operation, clock.me % state.per_cta
