@@ -66,6 +66,7 @@ class Scheduler:
                         machine.engine.drain_cluster(cluster)
                         machine.retire(cluster)
                         done += 1
+                        first_again |= self.turns is not None  # the next one starts beside those that remain
                         if self.on_progress is not None:
                             self.on_progress(done + machine.cancelled, machine.to_run)
                     if first_again or (late and machine.progress_count != before):
