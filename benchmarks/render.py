@@ -35,13 +35,11 @@ FACTS, MEASURED, README = ROOT / "docs" / "measured-facts.md", ROOT / "docs" / "
 INSTALLING, ATTENTION = ROOT / "docs" / "installing.md", ROOT / "docs" / "attention.md"
 PREDICTING = ROOT / "docs" / "predicting.md"
 BF16 = tuple(H200 / f"{suite}-bf16.json" for suite in ("square", "llm", "small-k"))
-SAMPLES = tuple(
-    H200 / f"sample-{name}.json"
-    for name in ("bf16-seed-4002", "bf16-seed-4003", "bf16-gradients-seed-4007", "fp8-seed-4005", "fp8-row-seed-4006")
-)
+SAMPLES = tuple(H200 / f"sample-{name}.json" for name in (
+    "bf16-seed-5001", "bf16-seed-5002", "bf16-seed-5003", "bf16-gradients-seed-5007", "fp8-seed-4005",
+    "fp8-row-seed-5006"))  # fmt: skip
 EARLIER_SAMPLES = tuple(H200 / f"sample-{name}.json" for name in (
-    "bf16-seed-3001", "bf16-seed-3002", "bf16-seed-3003", "bf16-gradients-seed-3006", "fp8-seed-3004",
-    "fp8-row-seed-3005"))  # fmt: skip
+    "bf16-seed-4002", "bf16-seed-4003", "bf16-gradients-seed-4007", "fp8-row-seed-4006"))  # fmt: skip
 H100_SAMPLES = tuple(H100 / f"sample-{name}.json" for name in (
     "bf16-seed-1601", "bf16-seed-2052", "bf16-gradients-seed-2041", "bf16-gradients-seed-2051", "fp8-seed-1702",
     "fp8-seed-2053", "fp8-row-seed-1703", "fp8-row-seed-2054"))  # fmt: skip
@@ -93,7 +91,7 @@ TABLES: dict[Path, dict[str, Entry]] = {
             compared.summary,
             *BF16,
             *(H200 / f"{name}.json" for name in ("fp8", "fused", "grouped")),
-            *SAMPLES[:2],
+            *SAMPLES[:3],
         ),
     },
     ATTENTION: {
