@@ -99,6 +99,9 @@ TAKEN = {
         _TF32.format("0f3F800000"),
     ),
     "predicates": ("set.eq.and.u32.f32 %r0, %f0, %f1, 32", "setp.eq.and.bf16 %p0, %h0, %h1, !%p2"),
+    "register types": (
+        "set.lt.bf16.f32 %u16_0, %f1, %f2", "set.lt.bf16x2.bf16x2 %f0, %r1, %r2",
+    ),
     "minus": (
         "vmad.u32.s32.u32 %r0, - %r1.h0, %r2, 5", "vmad.s32.s32.s32 %r0, -%r1, -%r2, -%r3",
         "vmad.s32.s32.s32.po %r0, -%r1, -%r2, -5",
@@ -182,6 +185,10 @@ REFUSED = {
         "vmin4.u32.s32.s32 %r0, %r1, 2, %r3", "vadd2.u32.s32.s32 %r0, %f1, %r2, %r3", "alloca.u64 %rd0, %rd1, 7",
         "ld.global.L2::cache_hint.b32 %r0, [%rd1], %b128_1", "membar.alias.proxy",
     ),
+    "register types": (
+        "set.lt.bf16.f32 %f16_0, %f1, %f2", "set.lt.bf16x2.bf16x2 %rd0, %r1, %r2",
+    ),
+    "barriers": ("bar.arrive 1, 0", "barrier.cta.arrive 1, 0"),
     "minus": (
         "vmad.s32.s32.s32 %r0, -%r1, %r2, -%r3", "vmad.s32.s32.s32.po %r0, %r1, %r2, -%r3", "add.s32 %r0, -%r1, %r2",
         "vmad.s32.s32.s32 -%r0, %r1, %r2, %r3", "vadd.s32.s32.s32 %r0, -%r1, %r2", "not.pred %p0, -%p1",

@@ -16,6 +16,8 @@ BY_VALUE = ".func g(.param .align 8 .b8 a[8]) { ret; }"
 POINTER = "mov.u64 %rd1, f;"
 PROTOTYPE = "pr: .callprototype (.reg .b32 _) _ (.reg .u32 _);"
 
+PACKED = ".reg .f16x2 x; .reg .b32 b; .reg .u32 w; .reg .f32 s; mma.sync.aligned.m16n8k16.row.col.f32.{0}.{0}.f32 "
+PACKED += "{{s, s, s, s}}, {{{1}, {1}, {1}, {1}}}, {{b, b}}, {{s, s, s, s}};"
 TAKEN = [
     {"head": DOUBLED, "body": "call (%r1), f, (%r2); call (%r1), f, (5); call (_), f, (%u1);"},
     {"head": DOUBLED, "body": f"{PROTOTYPE} {POINTER} call (%r1), %rd1, (%r2), pr;"},
@@ -37,10 +39,13 @@ TAKEN = [
     {"head": '# 3 "a.cu"\n#line 4 "a.cu" 1\n', "parameters": ".param .u64 .ptr .global .align 16 a"},
     {"directives": ".maxntid 128 .minnctapersm 2 .maxnreg 64"},
     {"parameters": ".param .align 8 .b8 a[32760]"},
+    {"body": PACKED.format("bf16", "b")},
+    {"body": PACKED.format("f16", "x")},
 ]
 """Parts of kernels that ptxas takes."""
 
 REFUSED = {
+    "fragments": [{"body": PACKED.format("bf16", "x")}, {"body": PACKED.format("f16", "w")}],
     "calls": [
         {"head": DOUBLED, "body": "call (%r1), f, ();"},
         {"head": DOUBLED, "body": "call (%r1), f, (%r2, %r3);"},
@@ -124,6 +129,8 @@ REFUSED = {
         {"body": "mov.f64 %rd1, 1.0e400;"},
         {"body": "mov.f32 %f1, 1e-310;"},
         {"head": ".shared .align 4294967296 .b8 a[8];"},
+        {"body": ".reg .b32 WARP_SZ;"},
+        {"body": "WARP_SZ: ret;"},
     ],
     "directives of bodies": [
         {"body": ".maxntid 3"},

@@ -18,7 +18,7 @@ from tests.isa import blackwell_space as space
 from tests.isa.assembling import find_ptxas, refused
 from tests.isa.test_blackwell_verdicts import WE_REFUSE
 from tests.isa.test_instruction_table import refused_by_verifier
-from warploom.asm import binding
+from warploom.isa.instructions import nearest
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_ptxas() is None, reason="no ptxas here")]
 
@@ -85,7 +85,7 @@ def mutations(target: str, seed: int) -> list[str]:
 
 @pytest.mark.parametrize(("target", "seed"), [("sm_100a", 1), ("sm_100a", 2), ("sm_103a", 3), ("sm_120a", 4)])
 def test_the_table_accepts_no_mutation_that_ptxas_refuses(target, seed, monkeypatch):
-    monkeypatch.setattr(binding, "suggest", lambda opcode: "")
+    monkeypatch.setattr(nearest, "suggest", lambda opcode: "")
     texts = mutations(target, seed)
     theirs, ours = refused(texts, target, space.VERSION), refused_by_verifier(texts, target, space.VERSION)
     assert [text for index, text in enumerate(texts) if index in theirs and index not in ours] == []

@@ -16,8 +16,7 @@ import pytest
 from tests.isa import blackwell_space as space
 from tests.isa.assembling import find_ptxas, refused
 from tests.isa.test_instruction_table import refused_by_verifier
-from warploom.asm import binding
-from warploom.isa.instructions import launch_control, table, tcgen05, tcgen05_mma, tensor_modes
+from warploom.isa.instructions import launch_control, nearest, table, tcgen05, tcgen05_mma, tensor_modes
 
 RECORDED = space.recorded()
 
@@ -54,7 +53,7 @@ CASES = [(family, target) for target in ("sm_100a", *space.TARGETS) for family i
 @pytest.fixture(autouse=True)
 def no_suggestions(monkeypatch):
     """Verdicts are compared, not hints, which take their time."""
-    monkeypatch.setattr(binding, "suggest", lambda opcode: "")
+    monkeypatch.setattr(nearest, "suggest", lambda opcode: "")
 
 
 @pytest.mark.sample(22, full=66)

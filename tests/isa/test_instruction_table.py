@@ -11,10 +11,9 @@ from tests.isa import examples
 from tests.isa.assembling import find_ptxas, newest_ptx, refused
 from tests.isa.examples import Example, arch_number, first_ptx, needs_of
 from warploom import asm
-from warploom.asm import binding
 from warploom.emulator.ops import HANDLERS, RUN_BY_THE_CORE, unsupported
 from warploom.errors import SourceLocation
-from warploom.isa.instructions import table
+from warploom.isa.instructions import nearest, table
 from warploom.isa.instructions.nearest import suggest
 from warploom.isa.instructions.schema import Form
 
@@ -100,7 +99,7 @@ def test_every_row_runs_in_the_emulator_or_is_listed_as_unsupported():
 @pytest.fixture
 def no_suggestions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Verdicts are compared, not hints, which take their time."""
-    monkeypatch.setattr(binding, "suggest", lambda opcode: "")
+    monkeypatch.setattr(nearest, "suggest", lambda opcode: "")
 
 
 def accepted_mutants(mutants: list[tuple[str, str, tuple[int, int]]]) -> list[str]:
@@ -258,8 +257,8 @@ NEAREST = {
 
 def test_suggest_names_the_nearest_spelling():
     assert suggest("xyzzy") == ""
-    for opcode, nearest in NEAREST.items():
-        assert suggest(opcode) == nearest and table.match(nearest), opcode
+    for opcode, near in NEAREST.items():
+        assert suggest(opcode) == near and table.match(near), opcode
 
 
 def test_what_a_choice_needs_is_the_later_of_row_and_choice():

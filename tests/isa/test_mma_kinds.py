@@ -17,7 +17,7 @@ import pytest
 
 from tests.isa.assembling import find_ptxas, refused
 from tests.isa.test_instruction_table import refused_by_verifier
-from warploom.asm import binding
+from warploom.isa.instructions import nearest
 
 FILE = Path(__file__).with_name("verdicts") / "mma_kinds.json"
 TARGETS = ("sm_90a", "sm_100", "sm_100a", "sm_103f", "sm_110a", "sm_120", "sm_120a", "sm_120f", "sm_121a")
@@ -104,7 +104,7 @@ def recorded(target: str) -> list[bool]:
 
 @pytest.fixture(autouse=True)
 def no_suggestions(monkeypatch):
-    monkeypatch.setattr(binding, "suggest", lambda opcode: "")
+    monkeypatch.setattr(nearest, "suggest", lambda opcode: "")
 
 
 @pytest.mark.sample(3, all=6)

@@ -269,9 +269,10 @@ class _Binder:
         for element in operand.elements:
             if spec.integral or not self._fits(element, type_name):
                 self._value(spec, element, type_name, spec.access, register_only=spec.kind == "register")
-        given = [self._declared(each.name) for each in operand.elements if spec.raw and isinstance(each, Register)]
-        if given and all(each in ("u32", "s32", "f32") for each in given):
-            self._fail(f"{self._place(spec)} is in .{given[0]} registers", f".{type_name} registers", operand)
+        given = [self._declared(each.name) for each in operand.elements if spec.packed and isinstance(each, Register)]
+        if given and not any(each is None or widths.fits(each, spec.packed) for each in given):
+            expected = widths.accepted(spec.packed)
+            self._fail(f"{self._place(spec)} is in .{given[0]} registers", expected, operand)
 
     def _fits(self, operand: Operand, type_name: str) -> bool:
         """True if an operand is a declared register of the right type: a fast path for the usual case."""

@@ -110,7 +110,7 @@ def set_predicate(d: Decode) -> Step:
 def set_value(d: Decode) -> Step:
     """All ones or 1.0 where true; packed halves side by side for a packed source."""
     comparison, read, (a, b) = comparison_of(d)
-    target = d.type("d")
+    target = dtypes.ALL[d.modifier("dtype")]
     packed = d.type("a").name.endswith("x2")
     combine = _COMBINE.get(d.modifier("bool"))
     c = d.predicate("c")

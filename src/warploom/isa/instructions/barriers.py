@@ -24,7 +24,7 @@ def _rows(base: str, aligned: str, converged: str, first: tuple[int, int], later
     return (
         Form(f"{base}.sync", f"{base}{{.cta}}.sync{aligned}", "a:u32, b:u32?", ptx=first, **meets),
         Form(f"{base}.arrive", f"{base}{{.cta}}.arrive{aligned}", "a:u32, b:u32", ptx=later, **_ROW, effects=_ARRIVES,
-             converged=converged),
+             converged=converged, ranges={"b": (range(1, 1 << 32), "at least 1")}),
         Form(f"{base}.red_popc", popc, ">d:u32, a:u32, c:pred", ptx=later, **meets),
         Form(f"{base}.red_popc_count", popc, ">d:u32, a:u32, b:u32, c:pred", ptx=later, **meets),
         Form(f"{base}.red", predicate, ">p:pred, a:u32, c:pred", logic, ptx=later, **meets),

@@ -32,10 +32,12 @@ _PAIRS = (
 # Result types of `set` by class of source; the ISA lists them in two sections that overlap.
 _RESULTS = {
     "f16": (("u16 s16 u32 s32", ("sm_53", (6, 5))), ("f16", _HALF), ("bf16", _LATE)),
-    "bf16": (("u16 s16 u32 s32 bf16", _LATE),),
+    "bf16": (("u16 s16 u32 s32", _LATE), ("bf16", _LATE)),
     "f16x2": (("f16x2", _HALF), ("u32 s32", ("sm_53", (6, 5)))),
-    "bf16x2": (("bf16x2 u32 s32", _LATE),),
+    "bf16x2": (("bf16x2", _LATE), ("u32 s32", _LATE)),
 }
+_REGISTERS = {"bf16": "b16~", "bf16x2": "b32"}
+"""The registers of a result, where ptxas 13.0 takes more than those of its type."""
 _PLAIN_RESULTS = (("u32 s32 f32", _OLD), ("f16", _HALF), ("bf16", _LATE))
 
 
@@ -79,7 +81,8 @@ def _set() -> list[Form]:
             # A bf16 result excludes .ftz, which ptxas checks.
             opcode = f"set.cmp{{bool}}{'' if results == 'bf16' else flush}.dtype.type"
             key = f"set.{name}.{results.split()[0]}"
-            rows += _both(key, opcode, f">d:dtype, {_values(name)}", slots, late, "9.7.7.1" if half else "9.7.6.1")
+            destination = f">d:{_REGISTERS.get(results, 'dtype')}"
+            rows += _both(key, opcode, f"{destination}, {_values(name)}", slots, late, "9.7.7.1" if half else "9.7.6.1")
     return rows
 
 

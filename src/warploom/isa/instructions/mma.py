@@ -43,10 +43,11 @@ def _lengths(bits: int, accumulator_bits: int) -> Mapping[str, Callable[[Modifie
     return {"a": a, "b": b, "c": c}
 
 
-_F32 = ">d:f32*c, a:b32^*a, b:b32^*b, c:f32*c"
-_F16 = ">d:b32^*c, a:b32^*a, b:b32^*b, c:b32^*c"
+_F32 = ">d:f32*c, a:b32^f16x2*a, b:b32^f16x2*b, c:f32*c"
+_BF16, _TF32 = _F32.replace("f16x2", "bf16x2"), _F32.replace("f16x2", "tf32")
+_F16 = ">d:b32^f16x2*c, a:b32^f16x2*a, b:b32^f16x2*b, c:b32^f16x2*c"
 _FP8_F32 = ">d:f32*c, a:b32!*a, b:b32!*b, c:f32*c"
-_FP8_F16 = ">d:b32^*c, a:b32!*a, b:b32!*b, c:b32^*c"
+_FP8_F16 = ">d:b32^f16x2*c, a:b32!*a, b:b32!*b, c:b32^f16x2*c"
 _S32 = ">d:s32*c, a:b32!*a, b:b32!*b, c:s32*c"
 _HALF_SHAPES = {"shape": "m16n8k8 m16n8k16"}
 _HALF_NEEDS = {"m16n8k16": ("sm_80", (7, 0))}
@@ -65,11 +66,11 @@ FORMS: tuple[Form, ...] = (
         arch="sm_75", ptx=(6, 5), needs=_HALF_NEEDS, lengths=_lengths(16, 16), section=SECTION, **_UNIT,
     ),
     Form(
-        "mma.bf16", "mma.sync.aligned.shape.row.col.f32.bf16.bf16.f32", _F32, _HALF_SHAPES,
+        "mma.bf16", "mma.sync.aligned.shape.row.col.f32.bf16.bf16.f32", _BF16, _HALF_SHAPES,
         arch="sm_80", ptx=(7, 0), lengths=_lengths(16, 32), section=SECTION, **_UNIT,
     ),
     Form(
-        "mma.tf32", "mma.sync.aligned.shape.row.col.f32.tf32.tf32.f32", _F32, {"shape": "m16n8k4 m16n8k8"},
+        "mma.tf32", "mma.sync.aligned.shape.row.col.f32.tf32.tf32.f32", _TF32, {"shape": "m16n8k4 m16n8k8"},
         arch="sm_80", ptx=(7, 0), lengths=_lengths(32, 32), section=SECTION, **_UNIT,
     ),
     Form(
@@ -110,14 +111,16 @@ FORMS: tuple[Form, ...] = (
     ),
     Form(
         "mma.volta_f32", "mma.sync.aligned.m8n8k4.alayout.blayout.f32.f16.f16.f32",
-        ">d:f32*8, a:b32^*2, b:b32^*2, c:f32*8", _VOLTA, arch="sm_70", ptx=(6, 4), section=SECTION, **_UNIT,
+        ">d:f32*8, a:b32^f16x2*2, b:b32^f16x2*2, c:f32*8", _VOLTA, arch="sm_70", ptx=(6, 4), section=SECTION, **_UNIT,
     ),
     Form(
         "mma.volta_f32_f16", "mma.sync.aligned.m8n8k4.alayout.blayout.f32.f16.f16.f16",
-        ">d:f32*8, a:b32^*2, b:b32^*2, c:b32^*4", _VOLTA, arch="sm_70", ptx=(6, 4), section=SECTION, **_UNIT,
+        ">d:f32*8, a:b32^f16x2*2, b:b32^f16x2*2, c:b32^f16x2*4", _VOLTA,
+        arch="sm_70", ptx=(6, 4), section=SECTION, **_UNIT,
     ),
     Form(
         "mma.volta_f16", "mma.sync.aligned.m8n8k4.alayout.blayout.f16.f16.f16.f16",
-        ">d:b32^*4, a:b32^*2, b:b32^*2, c:b32^*4", _VOLTA, arch="sm_70", ptx=(6, 4), section=SECTION, **_UNIT,
+        ">d:b32^f16x2*4, a:b32^f16x2*2, b:b32^f16x2*2, c:b32^f16x2*4", _VOLTA,
+        arch="sm_70", ptx=(6, 4), section=SECTION, **_UNIT,
     ),
 )  # fmt: skip

@@ -14,7 +14,7 @@ The operand pattern lists operands in their order:
     a:f32!       a register, no constant
     a:b32=       a register declared with exactly that type
     a:b32~       an integer: no register declared as a float, no floating-point constant
-    a:b32^*4     registers of packed floats: not all of them declared .u32, .s32 or .f32
+    a:b32^f16x2*4  at least one of the registers fits that packed type
     a:b32&shared a register, or the address of a variable of that state space, which may be a slot (`&space`);
                  `&any` for any space
     n:imm        a constant
@@ -61,7 +61,7 @@ class OperandSpec:
         optional: whether it may be omitted.
         exact: whether a register must be declared with the type, rather than with one that fits it.
         integral: whether floats are excluded, though the type specifies bits only.
-        raw: whether not all registers in the braces may be declared .u32, .s32 or .f32.
+        packed: a type that at least one register in the braces must fit; "" for none.
         variables: the state space (or its slot, or "any") whose variables are allowed by name; "" for none.
         padded: whether its braces may have two or four elements where fewer are needed.
         second: the operand after the bar of a pair.
@@ -76,14 +76,14 @@ class OperandSpec:
     optional: bool = False
     exact: bool = False
     integral: bool = False
-    raw: bool = False
+    packed: str = ""
     variables: str = ""
     padded: bool = False
     second: OperandSpec | None = None
 
 
 _OPERAND = re.compile(
-    r"(?P<access>[>+]?)(?P<name>\w+)(:(?P<type>[\w]+)(?P<register>[!=~^]?)(\*(?P<length>\w+)(?P<padded>\+?))?"
+    r"(?P<access>[>+]?)(?P<name>\w+)(:(?P<type>[\w]+)(?P<register>[!=~]?)(\^(?P<packed>\w+))?(\*(?P<length>\w+)(?P<padded>\+?))?"
     r"(&(?P<variables>\w+))?)?(?P<optional>\??)$"
 )
 _ADDRESS = re.compile(r"\s*(?P<name>\w+)(@(?P<space>\w+(::\w+)?)(:(?P<type>\w+))?)?\s*$")
@@ -120,14 +120,16 @@ def parse_operand(text: str) -> OperandSpec:
     length = int(words) if words is not None and words.isdigit() else words
     return OperandSpec(
         name=found["name"],
-        kind=_KINDS.get(type_name, "register" if found["register"] in ("!", "=", "^") or found["access"] else "value"),
+        kind=_KINDS.get(
+            type_name, "register" if found["register"] in ("!", "=") or found["packed"] or found["access"] else "value"
+        ),
         type="" if type_name in _KINDS else type_name,
         access={">": "write", "+": "modify", "": "read"}[found["access"]],
         length=length,
         optional=bool(found["optional"]),
         exact=found["register"] == "=",
         integral=found["register"] == "~",
-        raw=found["register"] == "^",
+        packed=found["packed"] or "",
         variables=found["variables"] or "",
         padded=bool(found["padded"]),
     )

@@ -101,7 +101,7 @@ def _pair(
         name, k = f"sp_{name}", 2 * k
     word, chosen = (".sp", "meta:b32!, sel:imm, ") if sparse else ("", "")
     selectors = 1 if k == SPARSE_K_OF_BYTES else 2
-    packed, floats = "^" if accumulator == "b32" else "", "!" if accumulator == "s32" else "^"
+    packed, floats = "^f16x2" if accumulator == "b32" else "", "!" if accumulator == "s32" else "^f16x2"
     for suffix, a, rest in (("desc", "a:b64~", immediates[0]), ("regs", f"a:b32{floats}*4", immediates[1])):
         operands = f"+d:{accumulator}{packed}*n, {a}, b:b64~, {chosen}scale_d:pred" + (f", {rest}" if rest else "")
         forms.append(

@@ -50,7 +50,7 @@ def _factors(bits: int, bf16: bool = False) -> Mapping[str, Callable[[Modifiers]
     return {"a": _of("a", bits, bf16), "b": _of("b", bits, bf16)}
 
 
-_MEMORY = {"int8": "~", "f64": "!", "int4": "", "b1": ""}
+_MEMORY = {"int8": "~", "f64": "!", "int4": "", "b1": "", "f16": "^f16x2", "bf16": "^bf16x2", "tf32": "^tf32"}
 
 
 def _along_k(modifiers: Modifiers) -> str | None:
@@ -62,7 +62,7 @@ def _along_k(modifiers: Modifiers) -> str | None:
 def _load(key: str, words: str, register: str, bits: int, shapes: str, arch: str, ptx: tuple[int, int]) -> Form:
     return Form(
         f"wmma.load.{key}", "wmma.load.fragment.sync.aligned.layout.shape{.space}.type",
-        f">r:{register}{_MEMORY.get(key, '^')}*r, [p], stride:u32?",
+        f">r:{register}{_MEMORY[key]}*r, [p], stride:u32?",
         {"fragment": "a b", "layout": "row col", "shape": shapes, "space": _SPACE, "type": words},
         arch=arch, ptx=ptx, needs={**_WINDOW, **(_LATER if key == "f16" else {})},
         lengths={"r": _of("", bits, key == "bf16")}, section=SECTION, check=_along_k if bits < 8 else None, **_LOADS,
@@ -72,7 +72,7 @@ def _load(key: str, words: str, register: str, bits: int, shapes: str, arch: str
 def _accumulator(
     word: str, register: str, bits: int, shapes: str, arch: str, ptx: tuple[int, int]
 ) -> tuple[Form, Form]:
-    kind = "^" if register == "b32" else ""
+    kind = "^f16x2" if register == "b32" else ""
     slots = {"layout": "row col", "shape": shapes, "space": _SPACE}
     later = {**_WINDOW, **(_LATER if ptx < (6, 1) else {})}
     if "m16n16k8" in shapes:
@@ -94,10 +94,10 @@ def _accumulator(
 
 
 def _half(d: str, c: str) -> Form:
-    kinds = {"f16": "b32^*4", "f32": "f32*8"}
+    kinds = {"f16": "b32^f16x2*4", "f32": "f32*8"}
     return Form(
         f"wmma.mma.{d}_{c}", f"wmma.mma.sync.aligned.alayout.blayout.shape.{d}.{c}",
-        f">d:{kinds[d]}, a:b32^*8, b:b32^*8, c:{kinds[c]}", {**_LAYOUTS, "shape": _SHAPES},
+        f">d:{kinds[d]}, a:b32^f16x2*8, b:b32^f16x2*8, c:{kinds[c]}", {**_LAYOUTS, "shape": _SHAPES},
         arch="sm_70", ptx=(6, 0), needs=_LATER, section=SECTION, **_UNIT,
     )  # fmt: skip
 
@@ -117,12 +117,12 @@ FORMS: tuple[Form, ...] = (
     *(_half(d, c) for d in ("f16", "f32") for c in ("f16", "f32")),
     Form(
         "wmma.mma.bf16", "wmma.mma.sync.aligned.alayout.blayout.shape.f32.bf16.bf16.f32",
-        ">d:f32*8, a:b32^*a, b:b32^*b, c:f32*8", {**_LAYOUTS, "shape": _SHAPES},
+        ">d:f32*8, a:b32^bf16x2*a, b:b32^bf16x2*b, c:f32*8", {**_LAYOUTS, "shape": _SHAPES},
         arch="sm_80", ptx=(7, 0), lengths=_factors(16, bf16=True), section=SECTION, **_UNIT,
     ),
     Form(
         "wmma.mma.tf32", "wmma.mma.sync.aligned.alayout.blayout.shape.f32.tf32.tf32.f32",
-        ">d:f32*8, a:b32^*4, b:b32^*4, c:f32*8", {**_LAYOUTS, "shape": "m16n16k8"},
+        ">d:f32*8, a:b32^tf32*4, b:b32^tf32*4, c:f32*8", {**_LAYOUTS, "shape": "m16n16k8"},
         arch="sm_80", ptx=(7, 0), section=SECTION, **_UNIT,
     ),
     *(
