@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.attention_cases import Attention, Config, built, jumping, operands, run
+from warploom.errors import ArgumentError
 from warploom.kernels.hopper.attention import build
 from warploom.kernels.hopper.attention_config import default
 from warploom.types import e4m3
@@ -43,6 +44,26 @@ def test_any_lengths_are_right_and_clean_under_every_schedule(
     of = CAUSAL if causal else OF
     found = run(of, *operands(queries, keys, of), config, last=keys - queries if causal else None, schedule=schedule)
     assert_right(found)
+
+
+@pytest.mark.sample(2, all=4)
+@pytest.mark.parametrize("schedule", ["eager", "lazy", "random", "starve", "pct"])
+@pytest.mark.parametrize("queries, keys", [(1, 65), (129, 129), (65, 200)])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("values_first", [False, True])
+def test_queries_in_registers_and_values_before_the_next_scores(
+    queries: int, keys: int, causal: bool, values_first: bool, schedule: str
+):
+    of = CAUSAL if causal else OF
+    config = replace(RENEWED, register_queries=True, values_first=values_first)
+    last = keys - queries if causal else None
+    assert_right(run(of, *operands(queries, keys, of), config, last=last, schedule=schedule))
+
+
+def test_values_before_the_next_scores_need_registers_of_their_own():
+    with pytest.raises(ArgumentError) as caught:
+        build(OF, replace(SMALL, apart=32, values_first=True))
+    assert caught.value.code == "configuration"
 
 
 @pytest.mark.parametrize("above", [False, True])

@@ -159,6 +159,9 @@ class Config(Configuration):
             itself is the accumulator, and loses precision over thousands of keys.
         renewed: a recomputed tile raises every maximum that it exceeds. Else it raises only maxima that it exceeds by
             more than `attention_softmax.growth`, and rows just below that threshold cause another recomputation.
+        register_queries: Q is an A operand in registers, loaded once per block, so that tiles do not read it again.
+        values_first: P V of a tile, with all columns `apart`, is issued before S of the next and added to O beside it.
+            P has one buffer, which leaves registers for more keys; only other consumers' products overlap the softmax.
     """
 
     keys: int = 128
@@ -170,6 +173,8 @@ class Config(Configuration):
     ordered: bool = True
     apart: int = 0
     renewed: bool = False
+    register_queries: bool = False
+    values_first: bool = False
 
     family: ClassVar[str] = "attention"
 
@@ -181,6 +186,13 @@ class Config(Configuration):
             raise ArgumentError(
                 "this configuration of attention cannot be built",
                 expected=f"1 to {max(REGISTERS)} consumers, and keys in multiples of {step}",
+                got=self.name(),
+                code="configuration",
+            )
+        if self.values_first and self.apart != of.columns:
+            raise ArgumentError(
+                "P V can be issued before S of the next tile only if it has registers of its own",
+                expected=f"apart={of.columns}",
                 got=self.name(),
                 code="configuration",
             )
@@ -206,8 +218,10 @@ class Config(Configuration):
         return _up(self.keys, half if self.keys % PANEL_BYTES == half else PANEL_BYTES)
 
     def accumulators(self, of: Attention) -> int:
-        """Registers per thread for S, O, two copies of P, and the separate product (`apart`)."""
-        return self.keys // 2 + self.keys * of.dtype.bytes // 4 + (of.columns + self.apart) // 2
+        """Registers per thread for S, O, one or two copies of P, the separate product (`apart`), and Q."""
+        p = self.keys * of.dtype.bytes // 8 * (1 if self.values_first else 2)
+        queries = of.depth * of.dtype.bytes // 8 if self.register_queries else 0
+        return self.keys // 2 + p + (of.columns + self.apart) // 2 + queries
 
 
 @dataclass(frozen=True)

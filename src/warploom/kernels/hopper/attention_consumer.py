@@ -11,7 +11,7 @@ from typing import Any
 
 from ...collective import OrderedBarrier, TileQueue, TmaPipeline
 from ...collective.epilogue.whole_store import WholeStore
-from ...collective.mma.fragment import Fragment, half_of
+from ...collective.mma.fragment import Fragment, half_of, load_a
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_block
 from ...collective.pipeline.tma import State
 from ...collective.tile.roles import WARPGROUP
@@ -99,7 +99,8 @@ class Consumer:
         (self.out,) = wgmma_accumulators(QUERY_ROWS, of.columns)
         self.out_rows = Fragment(self.out)
         self.apart = wgmma_accumulators(QUERY_ROWS, config.apart)[0] if config.apart else None
-        self.p = [reg.array(b32, config.keys * of.dtype.bytes // 8) for _ in range(2)]
+        self.p = [reg.array(b32, config.keys * of.dtype.bytes // 8) for _ in range(1 if config.values_first else 2)]
+        self.q = reg.array(b32, of.depth * of.dtype.bytes // 8) if config.register_queries else None
         self.scale, self.inner, self.v_factor = call.scale, call.inner, call.v_factor
         if of.scaled:  # changes with each block
             self.v_factor = reg.scalar(f32)
@@ -135,6 +136,8 @@ class Consumer:
                     self.queries.advance(self.at_q, branch=False)
                     self.begin()
                 ptx.wgmma.wait_group(1 if early else 0)
+                if self.config.values_first:
+                    self.softmax.rescale(self.out_rows)
                 self.add_up(self.p[0], self.at_v.index)
                 self.release(self.values, self.at_v)
                 self.finish(block, slot)
@@ -149,21 +152,24 @@ class Consumer:
     def begin(self) -> None:
         """Wait for the queries and the first keys of a block, and issue their product."""
         self.queries.wait(self.at_q)
+        if self.q is not None:
+            load_a(self.queries.stage(self.at_q).q, QUERY_ROWS * self.me, self.q)
         self.keys.wait(self.at_k)
         self.multiply_keys()
 
     def multiply_keys(self) -> None:
         """Issue S = Q Kᵀ for the tile of keys that has arrived, as one group of wgmmas."""
-        query = self.queries.stage(self.at_q).q.rows(QUERY_ROWS * self.me, QUERY_ROWS)
+        query = self.queries.stage(self.at_q).q.rows(QUERY_ROWS * self.me, QUERY_ROWS).first_k(self.of.depth)
         ptx.wgmma.fence()
         keys = self.keys.stage(self.at_k).k
-        wgmma_block(self.scores, query.first_k(self.of.depth), keys.first_k(self.of.depth), accumulate=False)
+        a = query if self.q is None else _fragments(self.q)
+        wgmma_block(self.scores, a, keys.first_k(self.of.depth), accumulate=False)
         ptx.wgmma.commit_group()
 
     def add_values(self, p: RegisterArray) -> None:
         """Issue O += P V for the tile of values that has arrived, or the first columns of `apart`, as one group."""
         ptx.wgmma.fence()
-        parts = [p[4 * step : 4 * step + 4] for step in range(len(p) // 4)]
+        parts = _fragments(p)
         if self.apart is not None:
             wgmma_block(self.apart, parts, self._transposed_rows(self.at_v.index, 0), accumulate=False)
         else:
@@ -176,7 +182,7 @@ class Consumer:
         """Add the complete product in `apart` to O; then compute and add its other columns, a part at a time."""
         if self.apart is None:
             return
-        parts = [p[4 * step : 4 * step + 4] for step in range(len(p) // 4)]
+        parts = _fragments(p)
         for column in range(0, self.of.columns, self.config.apart):
             if column:
                 ptx.wgmma.fence()
@@ -205,6 +211,8 @@ class Consumer:
         walk = KeyTileIterator(block, block.start.copy(), self.config.keys)
         self.modify(block, walk.start, masked=True)
         self.softmax.start(self.p[0])
+        if self.config.values_first:
+            self.softmax.needed.set(False)
         self.accumulate.set(False)
         if self.apart is not None:
             for out in self.out:
@@ -220,9 +228,9 @@ class Consumer:
             self.single(block, start)
         for _ in ptx.range(block.full.view(u32) >> 1):
             walk.next(read=read)
-            self.step(block, start, self.p[0], self.p[1])
+            self.step(block, start, self.p[0], self.p[-1])
             walk.next(read=read)
-            self.step(block, start, self.p[1], self.p[0])
+            self.step(block, start, self.p[-1], self.p[0])
         if self.of.below:
             for _ in ptx.range(block.low):
                 walk.next()
@@ -230,8 +238,8 @@ class Consumer:
 
     def single(self, block: QueryBlock, start: Register, *, masked: bool = False) -> None:
         """One step, with P in `p[0]` before and after it."""
-        self.step(block, start, self.p[0], self.p[1], masked=masked)
-        for to, came in zip(self.p[0], self.p[1], strict=True):
+        self.step(block, start, self.p[0], self.p[-1], masked=masked)
+        for to, came in zip(*self.p, strict=True) if len(self.p) > 1 else ():
             to.set(came)
 
     def step(
@@ -241,15 +249,27 @@ class Consumer:
         some = masked or (self.of.mask_mod is not None and not self.of.lists)  # some scores may be -inf
         if self.turns:
             self.turns.wait(self.me)
+        first = self.config.values_first
+        if first:
+            self.add_values(p)
         self.keys.wait(self.at_k)
         self.multiply_keys()
-        self.add_values(p)
+        if not first:
+            self.add_values(p)
         if self.turns:
             self.turns.pass_on(self.me)
-        ptx.wgmma.wait_group(1)
+        if first:
+            self.softmax.rescale(self.out_rows)
+            ptx.wgmma.wait_group(1)
+            self.add_up(p, self.at_v.index)
+            self.release(self.values, self.at_v)
+        ptx.wgmma.wait_group(0 if first else 1)
         self.release(self.keys, self.at_k)
         self.modify(block, start, masked=masked)
         self.softmax.update(following, masked=some)
+        if first:
+            self.values.wait(self.at_v)  # as below
+            return
         read = self.at_v.index.copy()
         self.values.advance(self.at_v, branch=False)
         self.values.wait(self.at_v)  # a loop, across which ptxas does not sink the exponentials
@@ -359,3 +379,8 @@ class Consumer:
         rows = Rows(first, block.query_begin, block.queries, block.head, self.blocks.heads)
         store_rows(self.call.O, self.out_rows, rows, self.of.value_dim)
         ptx.bar.sync(self.store.barrier, WARPGROUP)
+
+
+def _fragments(registers: RegisterArray) -> list[RegisterArray]:
+    """A operands in registers, four per 32 bytes of k."""
+    return [registers[at : at + 4] for at in range(0, len(registers), 4)]
