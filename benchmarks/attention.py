@@ -32,28 +32,21 @@ SWEPT = tuple(ForwardProblem(width, 4096, causal, "e4m3") for width in (128, 64,
 def candidates(case: ForwardProblem) -> dict[str, Config]:
     """Candidates for the default, by name: in e4m3, the columns of `apart` and the tile sizes that fit with it."""
     chosen = default(subject(case))
-    if case.dtype != "e4m3" and case.head_dim == 64:
-        two = Config(keys=128, key_stages=4, value_stages=4, renewed=True)
-        return {
-            "2 x 128": two, "2 x 128, Q in registers": replace(two, register_queries=True),
-            "3 x 80, Q in registers": replace(two, keys=80, consumers=3, register_queries=True),
-        }  # fmt: skip
     if case.dtype != "e4m3":
         return {}
     turns = "unordered" if chosen.ordered else "ordered"
     found = {turns: replace(chosen, ordered=not chosen.ordered), "maxima not renewed": replace(chosen, renewed=False)}
     if case.head_dim == 256:
         return found | {"apart 64": replace(chosen, apart=64), "never apart": replace(chosen, apart=0)}
-    found["Q in registers"] = replace(chosen, register_queries=True)
-    if chosen.keys == 96:
-        found["values first"] = replace(chosen, values_first=True, register_queries=True)
-        found["values first, 128 keys"] = replace(chosen, values_first=True, keys=128, key_stages=3)
-    found["never apart"] = replace(chosen, keys=128, key_stages=3, apart=0)
+    last = replace(chosen, values_first=False)
+    found["never apart"] = replace(last, keys=128, key_stages=3, apart=0)
     if case.head_dim == 128:
-        found["apart 64, 128 keys"] = replace(chosen, keys=128, key_stages=3, apart=64)
+        found["values last, 96 keys"] = replace(last, keys=96, key_stages=4)
+        found["apart 64, 128 keys"] = replace(last, keys=128, key_stages=3, apart=64)
         found["64 keys"] = replace(chosen, keys=64, key_stages=4, value_stages=4)
-        found["64 keys, 3 consumers"] = replace(chosen, keys=64, consumers=3, apart=32)
+        found["64 keys, 3 consumers"] = replace(last, keys=64, consumers=3, apart=32)
     if case.head_dim == 64:
+        found["values first"] = replace(chosen, values_first=True)
         found["160 keys"] = replace(chosen, keys=160, key_stages=3)
         found["192 keys"] = replace(chosen, keys=192, key_stages=3, value_stages=2)
         found["96 keys"] = replace(chosen, keys=96)

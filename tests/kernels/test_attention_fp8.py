@@ -50,13 +50,9 @@ def test_any_lengths_are_right_and_clean_under_every_schedule(
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "random", "starve", "pct"])
 @pytest.mark.parametrize("queries, keys", [(1, 65), (129, 129), (65, 200)])
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("values_first", [False, True])
-def test_queries_in_registers_and_values_before_the_next_scores(
-    queries: int, keys: int, causal: bool, values_first: bool, schedule: str
-):
-    of = CAUSAL if causal else OF
-    config = replace(RENEWED, register_queries=True, values_first=values_first)
-    last = keys - queries if causal else None
+def test_values_before_the_next_scores(queries: int, keys: int, causal: bool, schedule: str):
+    of, last = (CAUSAL, keys - queries) if causal else (OF, None)
+    config = replace(RENEWED, values_first=True)
     assert_right(run(of, *operands(queries, keys, of), config, last=last, schedule=schedule))
 
 

@@ -15,13 +15,10 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from ...isa.dtypes import DType, b16, b32, bf16, e4m3, f16, f32, s32
-from ...isa.swizzle import CHUNK_BYTES, Swizzle
 from ...lang import ptx, reg
 from ...lang.arrays import RegisterArray
-from ...lang.operand_tile import TileSlice
 from ...lang.predicate import Predicate
 from ...lang.values import Register
-from ..pipeline.swizzling import swizzled
 from ..tile.roles import WARP, WARPGROUP
 from ..tile.sizes import ACC_ATOM_N
 
@@ -172,24 +169,6 @@ def a_elements(word: int, dtype: DType) -> list[int]:
     step, inside = divmod(word, ACC_REGS)
     atom, half = 4 * step + 2 * (inside // 2), inside % 2
     return [ACC_REGS * (atom + of) + 2 * half + at for of in range(2) for at in range(2)]
-
-
-def load_a(tile: TileSlice, row: Register | int, into: RegisterArray) -> None:
-    """Load 64 rows of a K-major tile with panels of 128 bytes, from `row` on, as A operands of a warpgroup's MMAs.
-
-    into: b32, four registers per 32 bytes of k.
-    """
-    thread = thread_of_warpgroup()
-    at = (thread >> 5) * (2 * HALF_ROWS) + (thread & (2 * HALF_ROWS - 1)) + row
-    half = (thread >> 4) & 1  # lanes 16 to 31 name the second 16 bytes
-    span = Swizzle.B128.span
-    start = (tile + swizzled(at * span + half * CHUNK_BYTES, Swizzle.B128)).register()
-    for step in range(len(into) // ACC_REGS):
-        panel, inside = divmod(step * 2 * CHUNK_BYTES, span)
-        source = start ^ inside if inside else start
-        found = ptx.ldmatrix(ptx.addr(source, panel * tile.layout.panel_bytes))
-        for to, came in zip(into[ACC_REGS * step : ACC_REGS * (step + 1)], found, strict=True):
-            to.set(came)
 
 
 # -- conversions -------------------------------------------------------------------------------------------------------

@@ -3,9 +3,10 @@
 Each thread of a consumer warpgroup (64 queries) holds S in keys / 2 registers, O in value_dim / 2 and P twice in
 keys / 4. Shared memory holds `query_slots` blocks of queries, also used to store O, and rings of keys and of values.
 
-In 8 bits, P takes keys / 8 registers, twice. P V has `apart` / 2 registers of its own before it is added to O: wgmma's
-accumulator keeps 13 bits, in which one term is lost among thousands of its size. O is wider than the queries, so it
-has its own shared memory. So have the transposed values, with keys contiguous as wgmma requires.
+In 8 bits, P takes keys / 8 registers, twice, or once with `values_first`. P V has `apart` / 2 registers of its own
+before it is added to O: wgmma's accumulator keeps 13 bits, in which one term is lost among thousands of its size. O is
+wider than the queries, so it has its own shared memory. So have the transposed values, with keys contiguous as wgmma
+requires.
 """
 
 from __future__ import annotations
@@ -159,7 +160,6 @@ class Config(Configuration):
             itself is the accumulator, and loses precision over thousands of keys.
         renewed: a recomputed tile raises every maximum that it exceeds. Else it raises only maxima that it exceeds by
             more than `attention_softmax.growth`, and rows just below that threshold cause another recomputation.
-        register_queries: Q is an A operand in registers, loaded once per block, so that tiles do not read it again.
         values_first: P V of a tile, with all columns `apart`, is issued before S of the next and added to O beside it.
             P has one buffer, which leaves registers for more keys; only other consumers' products overlap the softmax.
     """
@@ -173,7 +173,6 @@ class Config(Configuration):
     ordered: bool = True
     apart: int = 0
     renewed: bool = False
-    register_queries: bool = False
     values_first: bool = False
 
     family: ClassVar[str] = "attention"
@@ -218,10 +217,9 @@ class Config(Configuration):
         return _up(self.keys, half if self.keys % PANEL_BYTES == half else PANEL_BYTES)
 
     def accumulators(self, of: Attention) -> int:
-        """Registers per thread for S, O, one or two copies of P, the separate product (`apart`), and Q."""
+        """Registers per thread for S, O, one or two copies of P, and the separate product (`apart`)."""
         p = self.keys * of.dtype.bytes // 8 * (1 if self.values_first else 2)
-        queries = of.depth * of.dtype.bytes // 8 if self.register_queries else 0
-        return self.keys // 2 + p + (of.columns + self.apart) // 2 + queries
+        return self.keys // 2 + p + (of.columns + self.apart) // 2
 
 
 @dataclass(frozen=True)
@@ -273,8 +271,12 @@ def _narrow(of: Attention) -> Config:
         return Config(keys=64, key_stages=2, query_slots=1, apart=0 if fast else 32, renewed=True)
     if fast:
         return Config(keys=96 if of.columns <= 96 else 128, key_stages=3, value_stages=3, ordered=False, renewed=True)
-    keys = 128 if max(of.depth, of.columns) <= 64 else 96
-    return Config(keys=keys, key_stages=4, value_stages=3, ordered=False, apart=of.columns, renewed=True)
+    chosen = Config(key_stages=4, value_stages=3, ordered=False, apart=of.columns, renewed=True)
+    if max(of.depth, of.columns) <= 64:
+        return chosen
+    if of.varlen:  # with `values_first` it spills more
+        return replace(chosen, keys=96)
+    return replace(chosen, key_stages=3, values_first=True)
 
 
 def section(of: Attention, causal: bool, length: int, heads: int, kv_heads: int) -> int:

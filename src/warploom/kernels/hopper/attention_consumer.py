@@ -11,7 +11,7 @@ from typing import Any
 
 from ...collective import OrderedBarrier, TileQueue, TmaPipeline
 from ...collective.epilogue.whole_store import WholeStore
-from ...collective.mma.fragment import Fragment, half_of, load_a
+from ...collective.mma.fragment import Fragment, half_of
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_block
 from ...collective.pipeline.tma import State
 from ...collective.tile.roles import WARPGROUP
@@ -100,7 +100,6 @@ class Consumer:
         self.out_rows = Fragment(self.out)
         self.apart = wgmma_accumulators(QUERY_ROWS, config.apart)[0] if config.apart else None
         self.p = [reg.array(b32, config.keys * of.dtype.bytes // 8) for _ in range(1 if config.values_first else 2)]
-        self.q = reg.array(b32, of.depth * of.dtype.bytes // 8) if config.register_queries else None
         self.scale, self.inner, self.v_factor = call.scale, call.inner, call.v_factor
         if of.scaled:  # changes with each block
             self.v_factor = reg.scalar(f32)
@@ -152,18 +151,15 @@ class Consumer:
     def begin(self) -> None:
         """Wait for the queries and the first keys of a block, and issue their product."""
         self.queries.wait(self.at_q)
-        if self.q is not None:
-            load_a(self.queries.stage(self.at_q).q, QUERY_ROWS * self.me, self.q)
         self.keys.wait(self.at_k)
         self.multiply_keys()
 
     def multiply_keys(self) -> None:
         """Issue S = Q Kᵀ for the tile of keys that has arrived, as one group of wgmmas."""
-        query = self.queries.stage(self.at_q).q.rows(QUERY_ROWS * self.me, QUERY_ROWS).first_k(self.of.depth)
+        query = self.queries.stage(self.at_q).q.rows(QUERY_ROWS * self.me, QUERY_ROWS)
         ptx.wgmma.fence()
         keys = self.keys.stage(self.at_k).k
-        a = query if self.q is None else _fragments(self.q)
-        wgmma_block(self.scores, a, keys.first_k(self.of.depth), accumulate=False)
+        wgmma_block(self.scores, query.first_k(self.of.depth), keys.first_k(self.of.depth), accumulate=False)
         ptx.wgmma.commit_group()
 
     def add_values(self, p: RegisterArray) -> None:
