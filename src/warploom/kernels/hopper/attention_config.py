@@ -274,7 +274,7 @@ def _narrow(of: Attention) -> Config:
     chosen = Config(key_stages=4, value_stages=3, ordered=False, apart=of.columns, renewed=True)
     if max(of.depth, of.columns) <= 64:
         return chosen
-    if of.varlen:  # with `values_first` it spills more
+    if of.columns <= 64 or of.varlen:  # with `values_first`, causal 128 and 64 spill, and packed sequences spill more
         return replace(chosen, keys=96)
     return replace(chosen, key_stages=3, values_first=True)
 
