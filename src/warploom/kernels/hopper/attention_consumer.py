@@ -243,29 +243,20 @@ class Consumer:
     ) -> None:
         """S of the tile at `start` and P V of the previous tile; this tile's P is left in `following`."""
         some = masked or (self.of.mask_mod is not None and not self.of.lists)  # some scores may be -inf
+        if self.config.values_first:
+            self.step_values_first(block, start, masked=masked, some=some)
+            return
         if self.turns:
             self.turns.wait(self.me)
-        first = self.config.values_first
-        if first:
-            self.add_values(p)
         self.keys.wait(self.at_k)
         self.multiply_keys()
-        if not first:
-            self.add_values(p)
+        self.add_values(p)
         if self.turns:
             self.turns.pass_on(self.me)
-        if first:
-            self.softmax.rescale(self.out_rows)
-            ptx.wgmma.wait_group(1)
-            self.add_up(p, self.at_v.index)
-            self.release(self.values, self.at_v)
-        ptx.wgmma.wait_group(0 if first else 1)
+        ptx.wgmma.wait_group(1)
         self.release(self.keys, self.at_k)
         self.modify(block, start, masked=masked)
         self.softmax.update(following, masked=some)
-        if first:
-            self.values.wait(self.at_v)  # as below
-            return
         read = self.at_v.index.copy()
         self.values.advance(self.at_v, branch=False)
         self.values.wait(self.at_v)  # a loop, across which ptxas does not sink the exponentials
@@ -274,6 +265,26 @@ class Consumer:
         self.values.consumer_release(read, leader=self.leader)
         self.softmax.rescale(self.out_rows)
         self.accumulate.set(True)
+
+    def step_values_first(self, block: QueryBlock, start: Register, *, masked: bool, some: bool) -> None:
+        """A step that adds P V to O, rescaled only now, while S is computed, and leaves this tile's P in `p[0]`."""
+        (p,) = self.p
+        if self.turns:
+            self.turns.wait(self.me)
+        self.add_values(p)
+        self.keys.wait(self.at_k)
+        self.multiply_keys()
+        if self.turns:
+            self.turns.pass_on(self.me)
+        self.softmax.rescale(self.out_rows)
+        ptx.wgmma.wait_group(1)
+        self.add_up(p, self.at_v.index)
+        self.release(self.values, self.at_v)
+        ptx.wgmma.wait_group(0)
+        self.release(self.keys, self.at_k)
+        self.modify(block, start, masked=masked)
+        self.softmax.update(p, masked=some)
+        self.values.wait(self.at_v)  # a loop, as above
 
     def modify(self, block: QueryBlock, start: Register, *, masked: bool) -> None:
         """Modify the scores before the softmax: apply the softcap and set -inf where a query does not see a key."""
