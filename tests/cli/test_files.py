@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -56,6 +59,15 @@ def test_a_full_disk_below_a_command_is_a_sentence(monkeypatch):
     monkeypatch.setattr(toolchain.tempfile, "TemporaryDirectory", full)
     with refused("toolchain"), toolchain.work_folder():
         pass
+
+
+def test_a_language_server_that_closes_the_output_ends_normally(monkeypatch):
+    output = io.TextIOWrapper(io.BytesIO())
+    monkeypatch.setitem(sys.modules, "warploom.editor.server", SimpleNamespace(serve=output.close))
+    monkeypatch.setattr("warploom.editor.server", sys.modules["warploom.editor.server"], raising=False)
+    monkeypatch.setattr(sys, "stdout", output)
+    command.app(["lsp"], standalone_mode=False)
+    assert output.closed
 
 
 def test_a_file_that_ends_the_interpreter_is_refused(tmp_path):

@@ -40,7 +40,8 @@ class Sentences(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             result = super().invoke(ctx)
-            sys.stdout.flush()
+            if not sys.stdout.closed:  # a language server closes it at its exit
+                sys.stdout.flush()
             return result
         except BrokenPipeError:  # the reader has enough
             raise
