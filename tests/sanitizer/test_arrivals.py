@@ -149,8 +149,8 @@ def test_a_producer_that_asks_ahead_with_the_wrong_parity_is_found():
 def test_a_thread_may_arrive_twice_where_one_thread_has_stood_for_both():
     """A ring is opened with both arrivals of a phase; then one thread, as by two commits, releases it."""
     both = "@%first mbarrier.arrive.shared::cta.b64 _, [bar], 2;\n"
-    two = LEADERS + "setp.lt.and.u32 %p3, %tid, 64, %p3;\n@%p3 mbarrier.arrive.shared::cta.b64 _, [bar];\n"
-    twice = "setp.eq.u32 %p3, %tid, 64;\n" + 2 * "@%p3 mbarrier.arrive.shared::cta.b64 _, [bar];\n"
+    two = LEADERS + "setp.lt.and.u32 %p3, %idx, 64, %p3;\n@%p3 mbarrier.arrive.shared::cta.b64 _, [bar];\n"
+    twice = "setp.eq.u32 %p3, %idx, 64;\n" + 2 * "@%p3 mbarrier.arrive.shared::cta.b64 _, [bar];\n"
     for opened, found in ((both, set()), (two, {"double-arrival"})):
         body = init(2) + opened + wait() + "bar.sync 0;\n" + twice + wait(1, "1")
         assert {one.rule for one in findings(Example(body))} == found

@@ -34,7 +34,7 @@ STORE = """
 """
 ARRIVE = """
 @%p3 mbarrier.arrive.shared::cta.b64 _, [bar+8];
-setp.eq.u32 %p2, %tid, 32;
+setp.eq.u32 %p2, %idx, 32;
 passed:
 mbarrier.try_wait.parity.shared::cta.b64 %p0, [bar+8], 0;
 @!%p0 bra passed;
@@ -47,7 +47,7 @@ def found(case: str, fence: str, sync: str, lane: int, other: bool) -> set[str]:
     """The rules. other: another warp makes the copy, after an arrival by that lane; else the lane itself."""
     access, copy, _ = CASES[case]
     last = ARRIVE + copy.replace("GUARD", "%p2") if other else copy.replace("GUARD", "%p3")
-    example = Example(START + access + fence + sync + f"setp.eq.u32 %p3, %tid, {lane};\n" + last, threads=64)
+    example = Example(START + access + fence + sync + f"setp.eq.u32 %p3, %idx, {lane};\n" + last, threads=64)
     return {one.rule for one in findings(example) if one.severity != "performance"}
 
 
