@@ -36,6 +36,7 @@ from .nodes import (
     Vector,
 )
 from .printer import instruction_text, operand_text
+from .variables import INSTRUCTION_TYPES
 
 MatchFunction = Callable[[str], tuple[Match, ...]]
 
@@ -270,7 +271,8 @@ class _Binder:
             if spec.integral or not self._fits(element, type_name):
                 self._value(spec, element, type_name, spec.access, register_only=spec.kind == "register")
         given = [self._declared(each.name) for each in operand.elements if spec.packed and isinstance(each, Register)]
-        if given and not any(each is None or widths.fits(each, spec.packed) for each in given):
+        held = (None, *INSTRUCTION_TYPES)  # types that the DSL holds in .b registers
+        if given and not any(each in held or widths.fits(each, spec.packed) for each in given):
             expected = widths.accepted(spec.packed)
             self._fail(f"{self._place(spec)} is in .{given[0]} registers", expected, operand)
 

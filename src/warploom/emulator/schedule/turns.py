@@ -71,8 +71,9 @@ class Turns:
 
 
 def turns_for(machine: Machine) -> Turns | None:
-    """The turns of a run; None if its clusters read nothing by strong accesses."""
-    if machine.to_run == 1:
+    """The turns of a run; None if its clusters read nothing by strong accesses, and on several devices, whose links
+    interleave them."""
+    if machine.to_run == 1 or len(machine.devices) > 1:
         return None
     seen = [operation for operation in machine.code.operations if operation.seen]
     reads = any(
