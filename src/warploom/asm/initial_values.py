@@ -133,8 +133,7 @@ def _wrong_element(text: str, variable: Variable, module: Scope) -> str | None:
     if isinstance(value, Integer):
         return "a floating-point number" if dtype.is_float else None
     if isinstance(value, Float):
-        signed_bits = re.match(r"-\s*0[dD]", text)
-        return None if dtype.is_float or (dtype.kind is Kind.BITS and not signed_bits) else "an integer"
+        return None if dtype.is_float or dtype.kind is Kind.BITS else "an integer"
     if value is None:
         return "a constant, name+4, generic(name)+4 or 0xFF00(name)"
     meaning = module.names.get(value.name)

@@ -53,14 +53,22 @@ class Scope:
         """Add a name."""
         if name in self.names:
             self.duplicates.append(name)
-        self.names[name] = meaning
-        self._types = None
+        self._hold((name,), meaning)
 
     def declare_all(self, names: Sequence[str], meaning: Meaning) -> None:
         """Add distinct names with the same meaning."""
         self.duplicates += [name for name in names if name in self.names]
+        self._hold(names, meaning)
+
+    def _hold(self, names: Sequence[str], meaning: Meaning) -> None:
         self.names.update(dict.fromkeys(names, meaning))
-        self._types = None
+        if self._types is None:
+            return
+        if meaning.kind == "register":
+            self._types.update(dict.fromkeys(names, meaning.type))
+        else:
+            for name in names:
+                self._types.pop(name, None)  # hidden by a variable or label of this block
 
     def find(self, name: str) -> Meaning | None:
         """The meaning of a name here; also of a component of a vector register (`v.x`) and of a special register."""
