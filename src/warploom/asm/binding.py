@@ -271,8 +271,8 @@ class _Binder:
             if spec.integral or not self._fits(element, type_name):
                 self._value(spec, element, type_name, spec.access, register_only=spec.kind == "register")
         given = [self._declared(each.name) for each in operand.elements if spec.packed and isinstance(each, Register)]
-        held = (None, *INSTRUCTION_TYPES)  # types that the DSL holds in .b registers
-        if given and not any(each in held or widths.fits(each, spec.packed) for each in given):
+        raw = INSTRUCTION_TYPES  # the DSL holds them in .b registers
+        if given and not any(each is None or each in raw or widths.fits(each, spec.packed) for each in given):
             expected = widths.accepted(spec.packed)
             self._fail(f"{self._place(spec)} is in .{given[0]} registers", expected, operand)
 
