@@ -192,8 +192,12 @@ class _Binder:
             if not isinstance(operand, Sink):
                 self._fail(f"{self._place(spec)} must be `_`: there is no result", "`_`", operand)
         elif kind == "label" or kind == "symbol":
-            named = isinstance(operand, Register) and not operand.negated and operand.name not in SPECIAL_REGISTERS
-            named = named and self._declared(getattr(operand, "name", "")) is None
+            named = (
+                isinstance(operand, Register)
+                and not operand.negated
+                and operand.name not in SPECIAL_REGISTERS
+                and self._declared(operand.name) is None
+            )
             if not (named or (kind == "symbol" and isinstance(operand, Symbol) and not operand.offset)):
                 self._fail(f"{self._place(spec)} is not a {kind}", f"the name of a {kind}", operand)
         elif kind == "immediate":

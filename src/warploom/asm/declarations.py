@@ -42,7 +42,7 @@ class DeclarationParser(OperandParser):
         """The declarations after `.reg`, semicolon included. A list with counts becomes one declaration each."""
         self.at += 1
         if self.accept(".align"):  # without effect
-            if (self.integer("an alignment in bytes") or 3).bit_count() != 1:
+            if self.integer("an alignment in bytes").bit_count() != 1:
                 self.fail("an alignment is no power of two", "a power of two", index=self.at - 1)
         vector = self.texts[self.at][1:] if self.texts[self.at] in VECTORS else None
         self.at += vector is not None

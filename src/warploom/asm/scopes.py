@@ -62,13 +62,8 @@ class Scope:
 
     def _hold(self, names: Sequence[str], meaning: Meaning) -> None:
         self.names.update(dict.fromkeys(names, meaning))
-        if self._types is None:
-            return
-        if meaning.kind == "register":
-            self._types.update(dict.fromkeys(names, meaning.type))
-        else:
-            for name in names:
-                self._types.pop(name, None)  # hidden by a variable or label of this block
+        if self._types is not None:
+            _add_type(self._types, names, meaning)
 
     def find(self, name: str) -> Meaning | None:
         """The meaning of a name here; also of a component of a vector register (`v.x`) and of a special register."""
@@ -93,10 +88,7 @@ class Scope:
         if self._types is None:
             found = dict(self.parent.types()) if self.parent is not None else {}
             for name, meaning in self.names.items():
-                if meaning.kind == "register":
-                    found[name] = meaning.type
-                else:
-                    found.pop(name, None)  # hidden by a variable or label of this block
+                _add_type(found, (name,), meaning)
             self._types = found
         return self._types
 
@@ -106,6 +98,15 @@ class Scope:
         while scope is not None:
             yield from scope.names
             scope = scope.parent
+
+
+def _add_type(types: dict[str, str], names: Sequence[str], meaning: Meaning) -> None:
+    """Keep the type of registers declared in a block; a variable or label there hides one of the same name."""
+    if meaning.kind == "register":
+        types.update(dict.fromkeys(names, meaning.type))
+    else:
+        for name in names:
+            types.pop(name, None)
 
 
 def declare_item(scope: Scope, item: Variable | Function, bodies: set[str]) -> None:

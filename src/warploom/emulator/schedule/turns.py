@@ -3,10 +3,10 @@
 CTAs that pass data through global memory publish it by strong accesses: a flag, a ticket, a lock. If one CTA ran to its
 end before the next began, the others would see final flags only, and a flag stored before its data, or one that nobody
 waits for, would leave no trace. So several clusters are resident from the start, and the last one goes first. Each
-gives way at its first strong accesses of .gpu or .sys scope: after a load to the next cluster,
-which may load the same; after a store or an atomic to the first one, which may have waited for it. An atomic addition
-that returns the old value may number the clusters. Then the one with the last number goes first, and those without a
-number go before it, in order.
+gives way at its first strong accesses of .gpu or .sys scope: after a load to the next cluster, which may load the same;
+after a store or an atomic to the first one, which may have waited for it. An atomic addition that returns the old value
+may number the clusters. Then the one with the last number goes first, and those without a number go before it, in
+order.
 """
 
 from __future__ import annotations

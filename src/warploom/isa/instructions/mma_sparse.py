@@ -43,10 +43,8 @@ def _forms(
     slots: Mapping[str, str], arch: str = "sm_80", ptx: tuple[int, int] = (7, 1),
 ) -> list[Form]:  # fmt: skip
     """One row per depth: (k, the number of threads that provide metadata)."""
-    factor, half = (
-        "^f16x2" if name.startswith("f16") else "!",
-        "^f16x2" if register == "b32" else "",
-    )  # as ptxas 13.0 has it
+    factor = "^f16x2" if name.startswith("f16") else "!"  # register types as ptxas 13.0 takes them
+    half = "^f16x2" if register == "b32" else ""
     operands = f">d:{register}{half}*c, a:b32{factor}*a, b:b32{factor}*b, c:{register}{half}*c, meta:b32!, sel:imm"
     made = []
     for k, asked in depths:

@@ -28,7 +28,16 @@ from typing import TypeAlias
 
 import numpy as np
 
-from .divergent_lanes import EVERYTHING, PLACES, WHOLE, DivergentLanes, LaneRelease, LaneReleases, RecentLanes
+from .divergent_lanes import (
+    EVERYTHING,
+    PLACES,
+    WHOLE,
+    DivergentLanes,
+    LaneRelease,
+    LaneReleases,
+    RecentLanes,
+    record_access,
+)
 from .scopes import LEVELS
 
 FULL = 0xFFFFFFFF
@@ -247,7 +256,7 @@ class WarpClock(HasFronts):
         if len(self.made) > PLACES:
             del self.made[next(iter(self.made))]
         self.touched[lanes] = self.used = self.epoch
-        self.recent.touch(lanes, self.epoch, pc)
+        record_access(self.recent.accessed, lanes, self.epoch, pc)
         self.fenced &= ~lanes
         self.fresh = True
 
@@ -256,7 +265,7 @@ class WarpClock(HasFronts):
         self.used = self.epoch
         self.fresh = True
         if lanes:
-            self.apart.touch(lanes, self.epoch, pc)
+            record_access(self.apart.left, lanes, self.epoch, pc)
 
     def meet(self) -> None:
         """All threads of the warp have synchronised: each one's accesses happen before the others' next ones."""

@@ -57,6 +57,14 @@ class LaneRelease:
         return True
 
 
+def record_access(accesses: dict[Key, int], lanes: int, epoch: int, pc: int) -> None:
+    """Add an access by these lanes to the latest ones of a warp; of more than `MOST`, the oldest is dropped."""
+    key = (epoch, pc)
+    accesses[key] = accesses.get(key, 0) | lanes
+    if len(accesses) > MOST:
+        del accesses[next(iter(accesses))]
+
+
 @dataclass(eq=False, slots=True)
 class RecentLanes:
     """Which lanes (masks) made a warp's latest accesses of shared memory, by epoch and instruction, and which executed
@@ -64,12 +72,6 @@ class RecentLanes:
 
     accessed: dict[Key, int] = field(default_factory=dict)
     fenced: dict[int, int] = field(default_factory=dict)
-
-    def touch(self, lanes: int, epoch: int, pc: int) -> None:
-        key = (epoch, pc)
-        self.accessed[key] = self.accessed.get(key, 0) | lanes
-        if len(self.accessed) > MOST:
-            del self.accessed[next(iter(self.accessed))]
 
     def fence(self, lanes: int, epoch: int) -> None:
         self.fenced[epoch] = lanes
@@ -95,13 +97,6 @@ class DivergentLanes:
     left: dict[Key, int] = field(default_factory=dict)
     spoken_for: dict[Key, int | None] = field(default_factory=dict)
     raised: dict[Key, int] = field(default_factory=dict)
-
-    def touch(self, lanes: int, epoch: int, pc: int) -> None:
-        """These lanes access global memory."""
-        key = (epoch, pc)
-        self.left[key] = self.left.get(key, 0) | lanes
-        if len(self.left) > MOST:
-            del self.left[next(iter(self.left))]
 
     def cover(self, lanes: int, epoch: int) -> None:
         """These lanes release their accesses, or synchronise with each other."""
