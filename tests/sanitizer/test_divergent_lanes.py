@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.sanitizer.running import SCHEDULES, findings, rules
-from warploom.sanitizer.happens_before.divergent_lanes import EVERYTHING, DivergentLanes
+from warploom.sanitizer.happens_before.divergent_lanes import EVERYTHING, DivergentLanes, record_access
 from warploom.sanitizer.rules import Example
 
 FULL = 0xFFFFFFFF
@@ -101,7 +101,7 @@ def test_who_waits_for_a_flag_behind_the_meeting_knows_all():
 
 def test_an_access_is_covered_when_the_last_of_its_lanes_has_released():
     apart = DivergentLanes()
-    apart.touch(FULL, epoch=3, pc=7)
+    record_access(apart.left, FULL, epoch=3, pc=7)
     apart.cover(1, epoch=3)
     assert apart.speak(until=3, pc=9)
     assert apart.uncovered(3, 7, known=3) and not apart.uncovered(3, 7, known=EVERYTHING)
