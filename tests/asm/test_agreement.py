@@ -66,6 +66,11 @@ TAKEN = {
     "braces around one": (
         "mov.b32 %r0, {%r1}", "mov.b32 {%r0}, %r1", "mov.b64 %rd0, {%rd1}", "mov.b16 {%h0}, %h1", "mov.b32 {%r0}, 5",
         "ld.global.u32 {%r0}, [%rd1]", "st.shared.u32 [smem], {%r1}",
+        "ld.global.L2::cache_hint.b32 {%r0}, [%rd1], %rd2",
+        "sust.b.1d.b32.trap [%rd1, {%r1}], {%r3}", "sust.p.1d.b32.trap [%rd1, {%r1}], {%r3}",
+        "suld.b.1d.b32.trap {%r3}, [%rd1, {%r1}]", f"tex.level.1d.v4.f32.f32 {_F}, [%rd1, {{%f0}}], {{%f1}}",
+        "txq.level.width.b32 %r1, [%rd1], {%r2}", "multimem.st.relaxed.sys.global.f16x2 [%rd1], {%r3}",
+        "multimem.ld_reduce.relaxed.sys.global.add.f32 {%f3}, [%rd1]",
         f"{_SPARSE} {{%r0}}, 0", f"{_SPARSE} %r0, 0", _WGMMA_SPARSE.format("{%r0}"), _WGMMA_SPARSE.format("%r0"),
     ),
     "addresses": (
@@ -149,7 +154,10 @@ REFUSED = {
     "braces around one": (
         "mov.u32 {%r0}, %r1", "mov.b32 {%r0}, {%r1}", "mov.f32 {%f0}, %f1", "mov.pred %p0, {%p1}",
         "add.u32 {%r0}, %r1, %r2", "cvt.u32.u16 %r0, {%h1}", "movmatrix.sync.aligned.m8n8.trans.b16 {%r0}, %r1",
-        "atom.global.add.u32 {%r0}, [%rd1], 1",
+        "atom.global.add.u32 {%r0}, [%rd1], 1", "ld.global.L2::cache_hint.b32 %r0, [%rd1], {%rd2}",
+        "st.global.L2::cache_hint.b32 [%rd1], {%r0}, {%rd2}", "multimem.st.relaxed.sys.global.u32 [%rd1], {%r3}",
+        "multimem.ld_reduce.relaxed.sys.global.add.u32 {%r3}, [%rd1]",
+        "multimem.red.relaxed.sys.global.add.f32 [%rd1], {%f3}",
     ),
     "addresses": (
         f"{_LOAD} 5, [%rd1, {{%r1, %r2}}], [%r3]", f"{_LOAD} [%r0], [smem, {{%r1, %r2}}], [%r3]",
