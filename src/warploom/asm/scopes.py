@@ -165,11 +165,21 @@ def declare(scope: Scope, statements: tuple[Statement, ...], at: int) -> bool:
     return True
 
 
-def second_place(statements: tuple[Statement, ...], name: str) -> SourceLocation | None:
-    """The place of a label's second appearance: that of the instruction behind it."""
-    again = [at for at, item in enumerate(statements) if isinstance(item, Label) and item.name == name][1:]
-    behind = statements[again[0] :] if again else ()
-    return next((item.location for item in behind if isinstance(item, Instruction)), None)
+def second_places(statements: tuple[Statement, ...]) -> dict[str, SourceLocation | None]:
+    """Label -> the place of its second appearance in a block: that of the instruction behind it."""
+    seen: set[str] = set()
+    waiting: list[str] = []
+    places: dict[str, SourceLocation | None] = {}
+    for item in statements:
+        if isinstance(item, Label):
+            if item.name in seen and item.name not in places:
+                places[item.name] = None
+                waiting.append(item.name)
+            seen.add(item.name)
+        elif isinstance(item, Instruction) and waiting:
+            places.update(dict.fromkeys(waiting, item.location))
+            waiting.clear()
+    return places
 
 
 def _is_table(following: tuple[Statement, ...]) -> bool:

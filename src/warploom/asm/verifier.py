@@ -47,7 +47,7 @@ from .nodes import (
     Vector,
 )
 from .printer import operand_text
-from .scopes import HIDING, Scope, declare, declare_item, declare_labels, function_scope, second_place
+from .scopes import HIDING, Scope, declare, declare_item, declare_labels, function_scope, second_places
 from .variables import wrong_type, wrong_variable
 
 
@@ -176,10 +176,11 @@ class _Verifier:
             elif isinstance(statement, Directive) and statement.name == JUMP_TABLE:
                 for name in statement.text.replace(",", " ").split():
                     self._label(name, scope, self.near, ".branchtargets")
+        places = second_places(statements) if scope.duplicates else {}
         for name in dict.fromkeys(scope.duplicates):
             self._note(
                 f"the {scope.names[name].kind} {name!r} is declared twice in one block of {function}",
-                where=second_place(statements, name) or self.near,
+                where=places.get(name) or self.near,
             )
 
     def _instruction(
