@@ -72,8 +72,9 @@ def check(
     python = not path.is_dir() and (path.suffix == ".py" or find.is_module(place))
     if not place or not path.is_dir() and path.suffix != ".ptx" and not python:
         raise ArgumentError(
-            "there is nothing to check here", expected="FILE.py, FILE.ptx, a module or a folder", got=target
-        )
+            "there is nothing to check here", expected="FILE.py, FILE.ptx, a module or a folder", got=target,
+            hint=find.how_to_get_ptx(path),
+        )  # fmt: skip
     if launch is not None and path.suffix != ".ptx":
         raise ArgumentError("--launch needs a PTX text", hint="a Python file has an example()")
     if init:

@@ -16,6 +16,7 @@ def described(path: Path, entry: str, launch: Path | None, purpose: str) -> tupl
     purpose: "a trace", say, which supports one GPU. Raises ArgumentError if there is no description.
     """
     text = read_text(path)
+    entry = Program.from_text(text, entry=entry, name=path.name).entry if entry else ""
     own = launch_file.beside(path, entry) if entry else launch_file.beside(path)
     description = launch or (own if own.is_file() else launch_file.beside(path))
     if not description.is_file():

@@ -66,9 +66,26 @@ def kernel(spec: str, settings: Sequence[str] = (), module: ModuleType | None = 
 
 def split(spec: str) -> tuple[str, str]:
     """("examples/x.py", "gemm") for "examples/x.py:gemm"; the name is "" if there is none."""
+    text, colon, name = spec.partition(".ptx:")
+    if colon:  # the name may be that of the C++ source: gemm.ptx:ns::gemm<float>
+        return f"{text}.ptx", name
     place, colon, name = spec.rpartition(":")
     # A drive letter is not a module: C:\kernels\gemm.py
     return (place, name) if colon and len(place) > 1 and name.isidentifier() else (spec, "")
+
+
+def how_to_get_ptx(path: Path) -> str | None:
+    """The command that makes a PTX text from a CUDA source or a binary; None for any other file."""
+    if path.suffix == ".cu":
+        return f"compile it to PTX: nvcc -arch=sm_90a -lineinfo -ptx {path} -o {path.with_suffix('.ptx')}"
+    if path.suffix in (".so", ".o", ".a", ".fatbin", ".exe"):
+        return (
+            f"cuobjdump -ptx {path} > {path.with_suffix('.ptx')} shows its PTX, if it was compiled with PTX in it; "
+            "remove the lines in front of .version"
+        )
+    if path.suffix in (".cubin", ".sass"):
+        return "it holds machine code, of which no PTX can be made: compile the source with nvcc -ptx"
+    return None
 
 
 def arguments(settings: Sequence[str]) -> dict[str, Any]:

@@ -75,6 +75,7 @@ from typing import Any
 
 from .. import asm
 from ..errors import ArgumentError, ArgumentTypeError
+from ..near import near
 from . import launch_shared
 from .devices import count_of
 from .launch_guess import guesses, has_extern_shared, template
@@ -310,7 +311,8 @@ def programs(text: Path, entry: str = "") -> dict[Path, Program]:
     """
     names = [function.name for function in asm.parse(read_text(text), name=text.name).entries]
     if entry or len(names) < 2:
-        return {beside(text, entry if len(names) > 1 else ""): program_of(text, entry=entry or None)}
+        found = program_of(text, entry=entry or None)
+        return {beside(text, found.entry if len(names) > 1 else ""): found}
     return {beside(text, name): program_of(text, entry=name) for name in names}
 
 
@@ -319,7 +321,8 @@ def _known(described: Mapping[str, Any], what: str, path: Path) -> None:
     _strings(described, ("name", "as", "kind"), what, path)
     kind = described.get("kind", "buffer")
     if kind not in _KEYS:
-        raise misdescribed(f"{what} has an unknown kind", where=str(path), expected=", ".join(_KEYS), got=kind)
+        raise misdescribed(f"{what} has an unknown kind", where=str(path), expected=", ".join(_KEYS), got=kind,
+                           hint=near(kind, _KEYS))  # fmt: skip
     _only(described, _KEYS[kind], what, path)
     parts = described.get("at", {})
     if not isinstance(parts, dict) or not all(isinstance(part, dict) for part in parts.values()):
@@ -330,7 +333,8 @@ def _known(described: Mapping[str, Any], what: str, path: Path) -> None:
 
 def _only(table: Mapping[str, Any], known: tuple[str, ...], what: str, path: Path) -> None:
     if unknown := [key for key in table if key not in known]:
-        raise misdescribed(f"{what} has an unknown key", where=str(path), expected=", ".join(known), got=unknown[0])
+        raise misdescribed(f"{what} has an unknown key", where=str(path), expected=", ".join(known), got=unknown[0],
+                           hint=near(unknown[0], known))  # fmt: skip
 
 
 def _strings(table: Mapping[str, Any], keys: tuple[str, ...], what: str, path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,6 +16,7 @@ from ..errors import ArgumentError
 from ..isa import dtypes
 from ..isa.dtypes import DType, Kind
 from ..isa.tensor_elements import PACKINGS, Packing
+from ..near import near
 from ..plural import counted
 from .multimem import Multimem
 from .program import Parameter
@@ -163,7 +165,7 @@ class Values:
         if "dtype" not in described or "shape" not in described:
             raise misdescribed("an array needs a dtype and a shape", expected='dtype = "f32", shape = [128, 64]')
         dtype = dtypes.of(described["dtype"])
-        shape = tuple(index(size) for size in described["shape"])
+        shape = _shape(described["shape"])
         # Without a seed, each parameter still gets different numbers.
         seed = int(described.get("seed", sum(name.encode())))
         mine = [seed, self.rank] if self.rank else seed
@@ -175,6 +177,14 @@ class Values:
                 f"`{key}` names no earlier array", expected=", ".join(self.arrays) or "none yet", got=name
             )
         return self.arrays[str(name)]
+
+
+def _shape(given: object) -> tuple[int, ...]:
+    sizes = given if isinstance(given, list | tuple) else [given]
+    if any(isinstance(size, bool) or not isinstance(size, int) for size in sizes) or sizes is not given:
+        raise misdescribed("a shape is a list of sizes, outermost first", expected="shape = [128, 64]", got=repr(given),
+                           hint="a launch description has numbers: write the value of a symbolic size")  # fmt: skip
+    return tuple(sizes)
 
 
 def part_name(part: Mapping[str, Any], name: str, offset: int) -> str:
@@ -245,11 +255,18 @@ def filled(shape: tuple[int, ...], dtype: DType, fill: object, seed: int | list[
     """A new array. "normal" and "uniform" are small integers for integer types. Raises ArgumentError."""
     if any(size < 0 for size in shape):
         raise misdescribed("sizes of a shape cannot be negative", got=shape)
+    size = math.prod(shape) * dtype.numpy.itemsize
+    if size > MOST_BYTES:
+        raise misdescribed(
+            "this array needs too much memory", expected=f"at most {MOST_BYTES >> 30} GiB",
+            got=f"{size / (1 << 30):.4g} GiB: shape {list(shape)} of {dtype}",
+        )  # fmt: skip
     random = np.random.default_rng(seed)
     if isinstance(fill, (int, float)) and not isinstance(fill, bool):
         values = np.full(shape, fill)
     elif fill not in FILLS:
-        raise ArgumentError("unknown fill", expected=f"{', '.join(FILLS)} or a number", got=fill, code="unknown-name")
+        raise ArgumentError("unknown fill", expected=f"{', '.join(FILLS)} or a number", got=fill, code="unknown-name",
+                            hint=near(str(fill), FILLS))  # fmt: skip
     elif fill == "nan":
         if not dtype.is_float:
             raise misdescribed("integers have no NaN", expected=", ".join(FILLS[:-1]), got=f"{fill} for {dtype}")

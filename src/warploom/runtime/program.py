@@ -237,10 +237,11 @@ class Program:
         must be given or does not exist.
         """
         from .. import asm
+        from .entries import choose
 
         text = text.rstrip("\0")
         module = asm.parse(text, name=name or "<ptx>")
-        function = _choose_entry(module, entry, name if name.endswith(".ptx") else "FILE.ptx")
+        function = choose(module, entry, name if name.endswith(".ptx") else "FILE.ptx")
         required = function.directive("reqntid") or ()
         in_text = function.directive("reqnctapercluster") or ()
         return Program(
@@ -336,23 +337,6 @@ def read_text(path: Path) -> str:
     if "\0" in text.rstrip("\0"):
         raise _wrong_text("the file is not a PTX text: it has zero bytes", got=str(path))
     return text.rstrip("\0")
-
-
-def _choose_entry(module: nodes.Module, entry: str | None, file: str) -> nodes.Function:
-    entries = {function.name: function for function in module.entries}
-    if not entries:
-        raise _wrong_text("the PTX text has no kernel (.entry)")
-    if entry is None:
-        if len(entries) > 1:
-            raise _wrong_text(
-                "the PTX text has several kernels",
-                expected="entry= one of " + ", ".join(entries),
-                hint=f"on the command line the name follows the file: {file}:{next(iter(entries))}",
-            )
-        return next(iter(entries.values()))
-    if entry not in entries:
-        raise _wrong_text(f"the PTX text has no kernel `{entry}`", expected="one of " + ", ".join(entries))
-    return entries[entry]
 
 
 def _parameter(variable: nodes.Variable) -> Parameter:

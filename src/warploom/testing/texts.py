@@ -36,7 +36,7 @@ def check_text(path: Path, entry: str = "", launch: Path | None = None, **option
 
 def _check(path: Path, text: str, entry: str, launch: Path | None, options: dict[str, Any]) -> Checked:
     if entry:
-        program_of(path, entry=entry)  # reports the existing kernels, if the name differs
+        entry = program_of(path, entry=entry).entry  # reports the existing kernels, if there is none of that name
     static = check_static(entry or path.name, text, path.name, [entry] if entry else None)
     if not static.ok:
         return static

@@ -1,0 +1,83 @@
+"""What the command line says about a kernel's name, a launch description or a file that is not what it must be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import run
+
+ENTRY = """
+.visible .entry NAME(.param .u64 to)
+{
+    .reg .b64 %rd<2>;
+    ld.param.u64 %rd0, [to];
+    st.global.f32 [%rd0], 0f00000000;
+    ret;
+}
+"""
+NAMES = ("_Z4gemmIfEvPT_i", "_Z4gemmIiEvPT_i", "_ZN2ns4copyEPf")
+LAUNCH = """
+grid = [1]
+block = [1]
+[[parameter]]
+name = "to"
+kind = "buffer"
+dtype = "f32"
+shape = [4]
+fill = "zeros"
+"""
+
+
+def text(folder: Path, *names: str) -> Path:
+    path = folder / "k.ptx"
+    head = ".version 8.0\n.target sm_80\n.address_size 64\n"
+    path.write_text(head + "".join(ENTRY.replace("NAME", name) for name in names))
+    return path
+
+
+@pytest.mark.parametrize("name, entry", [
+    ("gemm<float>", NAMES[0]), (NAMES[1], NAMES[1]), ("ns::copy", NAMES[2]), ("copy", NAMES[2]),
+])  # fmt: skip
+def test_a_kernel_is_found_by_its_name_in_the_source(tmp_path: Path, name: str, entry: str) -> None:
+    path = text(tmp_path, *NAMES)
+    assert run("check", f"{path}:{name}", "--init").exit_code == 0
+    assert [one.name for one in tmp_path.glob("*.toml")] == [f"k.{entry}.launch.toml"]
+    assert run("check", f"{path}:{name}").stdout.count("guessed-launch") >= 1  # it is that description that is read
+
+
+def test_a_name_of_several_kernels_lists_them_and_no_other(tmp_path: Path) -> None:
+    result = run("check", f"{text(tmp_path, *NAMES)}:gemm")
+    assert result.exit_code == 2 and "[not-this-text]" in result.stderr
+    assert all(name in result.stderr for name in NAMES[:2]) and NAMES[2] not in result.stderr
+
+
+def test_an_unknown_name_gets_the_nearest(tmp_path: Path) -> None:
+    result = run("check", f"{text(tmp_path, *NAMES)}:cpoy")
+    assert result.exit_code == 2 and "did you mean copy" in result.stderr
+
+
+@pytest.mark.parametrize("old, new, said", [
+    ("[4]", '"N"', "shape = [128, 64]"), ("[4]", '["N"]', "shape = [128, 64]"), ("[4]", "4", "shape = [128, 64]"),
+    ('"buffer"', '"bufer"', "did you mean buffer?"), ("fill", "fil", "did you mean fill"),
+    ("block", "blok", "did you mean block?"), ('"zeros"', '"zeroes"', "did you mean zeros?"),
+    ("[4]", "[200000000000]", "745.1 GiB"), ("[1]", "[0]", "grid"), ('"f32"', '"float99"', "float99"),
+    ('fill = "zeros"', 'file = "no.npy"', "no.npy"),
+])  # fmt: skip
+def test_a_mistake_in_a_launch_description_is_named(tmp_path: Path, old: str, new: str, said: str) -> None:
+    path = text(tmp_path, "k")
+    assert old in LAUNCH
+    path.with_suffix(".launch.toml").write_text(LAUNCH.replace(old, new, 1))
+    result = run("check", path)
+    assert result.exit_code == 2 and said in result.stderr
+    assert "[launch-description]" in result.stderr or "[launch-shape]" in result.stderr
+
+
+@pytest.mark.parametrize("name, said", [
+    ("a.cu", "nvcc -arch=sm_90a -lineinfo -ptx"), ("a.so", "cuobjdump -ptx"), ("a.cubin", "nvcc -ptx"),
+    ("a.sass", "nvcc -ptx"),
+])  # fmt: skip
+def test_a_file_that_is_no_text_gets_the_way_to_one(tmp_path: Path, name: str, said: str) -> None:
+    result = run("check", tmp_path / name)
+    assert result.exit_code == 2 and "[argument]" in result.stderr and said in result.stderr
