@@ -6,6 +6,8 @@ import json
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from warploom.asm.mangled import parsed
 from warploom.runtime import launch_file
 from warploom.runtime.launch_compilers import cutlass
@@ -155,3 +157,54 @@ def test_names_that_are_not_understood():
     assert parsed("gemm") is None and parsed("_Z") is None and parsed("_ZN7cutlass13device") is None
     assert cutlass("_Z4copyPKfPfi") is None
     assert parsed("_ZN1aIXadL_Z1bvEEE3fooEv") is None  # an expression
+
+
+USED = """
+.visible .entry k(.param .u64 a, .param .u64 count, .param .u64 flag, .param .u64 sum)
+{
+    .reg .b32 %r<12>;
+    .reg .f32 %f<4>;
+    .reg .b64 %rd<4>;
+    .shared .align 16 .b8 tile[1024];
+    ld.param.u64 %rd0, [a];
+    ld.param.u64 %rd1, [count];
+    ld.param.u64 %rd2, [flag];
+    ld.param.u64 %rd3, [sum];
+    cp.async.cg.shared.global [tile], [%rd0], 16;
+    atom.global.add.u32 %r0, [%rd1], 1;
+    ld.acquire.gpu.global.u32 %r1, [%rd2];
+    red.global.add.f32 [%rd3], %f0;
+    mov.u32 %r11, 250;
+    bar.sync 1, %r11;
+    mma.sync.aligned.m16n8k16.row.col.f32.TYPE.TYPE.f32 {%f0, %f1, %f2, %f3}, {%r2, %r3, %r4, %r5}, {%r6, %r7},
+        {%f0, %f1, %f2, %f3};
+    ret;
+}
+"""
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_what_products_barriers_and_atomics_show_is_guessed_and_said_to_be(tmp_path: Path, dtype: str) -> None:
+    made, said = written(tmp_path, USED.replace("TYPE", dtype))
+    a, *counters = said["parameter"]
+    assert (a["dtype"], a["fill"], said["block"]) == (dtype, "normal", [256, 1, 1])
+    assert [one["fill"] for one in counters] == ["zeros"] * 3
+    assert [one["dtype"] for one in counters] == ["u32", "u32", "f32"]
+    guesses = " ".join(launch_file.guesses(made))
+    assert f'a.dtype = "{dtype}"' in guesses and 'count.fill = "zeros"' in guesses and "block = [256" in guesses
+
+
+def test_fragments_show_what_is_loaded_and_stored(tmp_path: Path) -> None:
+    body = PLAIN.replace("{\n", "{\n    .reg .b32 %r<8>;\n    .reg .f32 %c<8>;\n", 1)
+    half, full = (", ".join(f"%{kind}{at}" for at in range(8)) for kind in "rc")
+    body = body.replace(
+        "ld.global.f32 %f0, [%rd4];",
+        f"wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {{{half}}}, [%rd4], 16;",
+    ).replace(
+        "st.global.f32 [%rd1], %f0;",
+        f"wmma.store.d.sync.aligned.row.m16n16k16.global.f32 [%rd1], {{{full}}}, 16;",
+    )
+    _, said = written(tmp_path, body)
+    loaded, stored = said["parameter"][:2]
+    assert (loaded["dtype"], loaded["fill"]) == ("f16", "normal")
+    assert (stored["dtype"], stored["fill"]) == ("f32", "zeros")

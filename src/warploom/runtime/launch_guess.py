@@ -21,6 +21,7 @@ from ..plural import counted
 from .launch_boxes import Key, MapGuess, likely, shared_sizes
 from .launch_compilers import Hints, Map, hints
 from .launch_text import Use, uses
+from .launch_threads import counted_threads, operand_type
 from .launch_values import FILLS
 from .program import Parameter, Program
 
@@ -31,6 +32,8 @@ _MOST_SCALARS = 32
 """A structure with more scalars than this, such as those of CUTLASS, keeps zeros: each is computed from the others."""
 _TABLE = 2
 """Addresses that a guessed array of addresses holds."""
+_BLOCK = 128
+_FLOAT = ("f", "bf")
 _SHAPES = {1: [1024], 2: [128, 64], 3: [1, 128, 64], 4: [1, 1, 128, 64], 5: [1, 1, 1, 128, 64]}
 
 
@@ -42,6 +45,10 @@ def template(program: Program, text: Path | None = None) -> str:
     module = asm.parse(program.text)
     function = next(one for one in module.entries if one.name == program.entry)
     shown, known = uses(function), hints(program.entry, text)
+    product = operand_type(function)
+    for each in (use for parts in shown.values() for use in parts.values()):
+        if product and each.kind == "pointer" and each.moved and not each.writes and not each.dtype.startswith(_FLOAT):
+            each.dtype, each.product = product, True
     lines = [
         f"# How `warploom check` runs the kernel `{program.entry}`. Replace each value marked as a guess",
         "# with the value of your launch, then delete the next line.",
@@ -49,7 +56,7 @@ def template(program: Program, text: Path | None = None) -> str:
         *(f"# {fact}" for fact in known.facts),
         f'entry = "{program.entry}"',
         f"grid = {list(_cluster_of(program, known))}                # {GUESS}",
-        _block(program, function.directive("maxntid"), known),
+        _block(program, function.directive("maxntid"), known, counted_threads(function)),
         _cluster(program, known),
         _shared(program, known, sum(shared_sizes(function, module).values()), _sized_by_launch(function, module)),
     ]
@@ -89,14 +96,16 @@ def has_extern_shared(text: str) -> bool:
 # -- the launch ----------------------------------------------------------------------------------------------------
 
 
-def _block(program: Program, most: tuple[int, ...] | None, known: Hints) -> str:
+def _block(program: Program, most: tuple[int, ...] | None, known: Hints, counted: int) -> str:
     if program.block:
         return f"block = {list(program.block)}              # from .reqntid"
     if known.threads:
         return f"block = [{known.threads}, 1, 1]              # from {known.source}"
     if most:
         return f"block = {list((*most, 1, 1)[:3])}              # {GUESS}: the most that .maxntid allows"
-    return f"block = [128, 1, 1]             # {GUESS}: the text does not say"
+    if counted > _BLOCK:
+        return f"block = [{counted}, 1, 1]             # {GUESS}: the threads that a barrier counts"
+    return f"block = [{_BLOCK}, 1, 1]             # {GUESS}: the text does not say"
 
 
 def _cluster_of(program: Program, known: Hints) -> tuple[int, ...]:
@@ -227,8 +236,14 @@ def _buffer(use: Use | None, note: str) -> Iterator[str]:
     else:
         doing = " and ".join(word for word, does in (("read", use.reads), ("written", use.writes)) if does)
         yield f'kind = "buffer"                # {doing}'
-    yield f'dtype = "{use.dtype}"' if use is not None and use.dtype else f'dtype = "f32"                   # {GUESS}'
+    if use is not None and use.dtype:
+        yield f'dtype = "{use.dtype}"' + (f"      # {GUESS}: an operand of the matrix products" if use.product else "")
+    else:
+        yield f'dtype = "f32"                   # {GUESS}'
     yield f"shape = [1024]                 # {GUESS}; outermost first"
+    if use is not None and use.counter and use.reads:
+        yield f'fill = "zeros"                 # {GUESS}: atomics or polling loads use it; {", ".join(FILLS)}, a number'
+        return
     fill = "zeros" if use is not None and not use.reads else "normal"
     yield f'fill = "{fill}"                # {", ".join(FILLS)}, a number'
 

@@ -13,24 +13,31 @@ from typing import TypeAlias
 
 from ..asm import nodes
 from .launch_steps import Steps
+from .launch_threads import is_counter
 
 _WIDTHS = re.compile(r"\.([bsuf])(8|16|32|64)\b")
 _WIDE = re.compile(r"\.[bus]64\b")
 _FLOATS = re.compile(r"\.(f64|f32|f16)\b")
 _COPIES = ("mov", "cvta", "cvt", "selp", "add", "sub", "mad", "or", "and")
+_MOVES = re.compile(r"^cp\.async|\.v[248]\b|\.[bu]16\b")
 _TYPES = re.compile(r"\.(f16x2|bf16x2|f16|bf16|f32|f64|s32|u32|s64|u64|s8|u8|s16|u16)\b")
 
 
 @dataclass
 class Use:
     """The contents of some bytes of a parameter: `kind` "pointer", "table" (a pointer to addresses), "tensor_map" or
-    "scalar", its uses, and its rank or the type of its elements if an instruction shows it."""
+    "scalar", its uses, and its rank or the type of its elements if an instruction shows it. `counter`: an atomic
+    operation or a polling load uses it; `moved`: copies and vectors move its bits, whose type may be another;
+    `product`: its type is that of a matrix product's operand."""
 
     kind: str
     reads: bool = False
     writes: bool = False
     dtype: str = ""
     rank: int = 0
+    counter: bool = False
+    moved: bool = False
+    product: bool = False
 
 
 Token: TypeAlias = "tuple[str, str, int]"
@@ -100,6 +107,8 @@ def _global_access(instruction: nodes.Instruction, number: int) -> str:
         return "r" if number == ("prefetch" not in opcode) else ""
     if word == "tensormap":
         return "w" if number == 0 and ".shared" not in opcode.partition("replace")[2] else ""
+    if word == "wmma" and "shared" not in opcode:
+        return "r" if ".load." in opcode else "w" if ".store." in opcode else ""
     if word not in _MEMORY or "shared" in opcode and word != "cp":
         return ""
     if word == "cp":  # cp.async, to shared memory
@@ -136,6 +145,8 @@ def _note_pointer(
     use = found.setdefault(name, {}).setdefault(offset, Use("pointer"))
     use.writes |= writes
     use.reads |= reads
+    use.counter |= is_counter(instruction.opcode)
+    use.moved |= _MOVES.search(instruction.opcode) is not None
     shown = _TYPES.search(instruction.opcode)
     if shown and not use.dtype:
         use.dtype = shown[1].removesuffix("x2")
