@@ -68,7 +68,11 @@ TABLES: dict[Path, dict[str, Entry]] = {
         "mutant-kinds": (package.mutant_kinds, RESULTS / "cpu-x86_64-2-cores" / "mutant-zoo.json"),
         "download-size": (package.download_size, RESULTS / "download_size.json"),
     },
-    PREDICTING: {"predicted": (predicted.scores, RESULTS / "emulator" / "predicted.json")},
+    PREDICTING: {
+        "predicted": (predicted.scores, RESULTS / "emulator" / "predicted.json"),
+        "blind": (predicted.blind, RESULTS / "emulator" / "blind.json"),
+        "unseen": (predicted.unseen, *(RESULTS / "emulator" / f"unseen{which}.json" for which in ("", "-h100"))),
+    },
     MEASURED: {
         "ladder": (kernels.ladder_short, H200 / "ladder.json"),
         "bf16-summary": (compared.bf16_summary, *BF16),

@@ -22,3 +22,31 @@ def scores(evidence: Mapping[str, Any]) -> list[str]:
             f"| {found['skill']:.2f} | {clock} |"
         )
     return lines
+
+
+def blind(evidence: Mapping[str, Any]) -> list[str]:
+    """One row per set of kernels that were predicted before they were measured."""
+    lines = ["| kernels | points | first | worst | now | worst |", "|---|---|---|---|---|---|"]
+    for name, found in evidence["scores"].items():
+        first = f"{found['blind_error_mean']:.1%} | {found['blind_error_worst']:.1%}"
+        now = f"{found['error_mean']:.1%} | {found['error_worst']:.1%}"
+        lines.append(f"| {name} | {found['points']} | {first} | {now} |")
+    return lines
+
+
+def unseen(h200: Mapping[str, Any], h100: Mapping[str, Any]) -> list[str]:
+    """One row per kind of kernel on two GPUs, all kinds first."""
+    head = "points | first | now | worst"
+    lines = [f"| kind | H200: {head} | H100: {head} |", "|---" * 9 + "|"]
+    kinds = {"all", *h200["scores"], *h100["scores"]}
+    for kind in sorted(kinds, key=lambda one: (one != "all", one)):
+        cells = []
+        for evidence in (h200, h100):
+            found = evidence["scores"].get(kind)
+            cells.append(
+                f"{found['points']} | {found['blind_mean']:.1%} | {found['mean']:.1%} | {found['worst']:.1%}"
+                if found
+                else " |  |  | "
+            )
+        lines.append(f"| {kind} | {' | '.join(cells)} |")
+    return lines
