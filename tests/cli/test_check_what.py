@@ -211,8 +211,10 @@ def test_the_time_of_a_text_is_predicted_from_its_launch_description(tmp_path: P
     result = run("time", text, "--predict", "--json")
     assert result.exit_code == 0
     (found,) = json.loads(result.stdout)
-    assert found["us"] > 0.5 and found["kernel"] == "row_softmax"
+    assert found["us"] > 0.5 and found["kernel"] == "row_softmax" and not found["guessed"]
     assert run("time", text).exit_code == 2, "a text is not measured"
     alone = tmp_path / "alone.ptx"
     alone.write_text(text.read_text())
     assert run("time", alone, "--predict").exit_code == 2, "no launch description"
+    assert run("check", alone, "--init").exit_code == 0
+    assert "alone.launch.toml has guesses" in run("time", alone, "--predict").stdout

@@ -104,9 +104,11 @@ def _predict_text(path: Path, entry: str, launch: Path | None, asked: bool, as_j
     program, arguments = described(path, entry, launch, "a prediction")
     found = runtime.predict(program, *arguments)
     if as_json:
-        say_json([found.as_dict()])
-    else:
-        say(str(found))
+        say_json([found.as_dict() | {"guessed": program.guessed}])
+        return
+    say(str(found))
+    if program.guessed:
+        say(f"  note    {program.guessed} has guesses: sizes and values decide the time")
 
 
 def _callable(spec: str, module: Any) -> Callable[..., object]:
