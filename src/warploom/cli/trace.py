@@ -49,12 +49,12 @@ def trace(
     Example: warploom trace warploom.kernels.ladder.r19_stmatrix warploom.kernels.ladder.r20_ping_pong --html steps.html
     """
     found = [one for target in targets for one in _traced(target, launch, size, clusters, check_it, sass)]
+    if perfetto is not None and len(found) > 1:  # before anything is written
+        raise ArgumentError("--perfetto takes one launch", expected="one kernel", got=f"{len(found)} kernels")
     if html is not None:
         with _written(html):
             found[-1].to_html(html, above=found[:-1])
     if perfetto is not None:
-        if len(found) > 1:
-            raise ArgumentError("--perfetto takes one launch", expected="one kernel", got=f"{len(found)}")
         with _written(perfetto):
             found[0].to_perfetto(perfetto)
     if as_json:
