@@ -64,3 +64,64 @@ def test_a_lane_carries_its_own_accesses_to_the_async_proxy(case: str, other: bo
 def test_another_lane_that_has_not_synchronised_carries_nothing(case: str):
     assert "lane-race" in found(case, FENCE, "", 1, other=False)
     assert found(case, FENCE, "", 1, other=True) == {"warp-synchronous"}
+
+
+SOME = """
+setp.lt.u32 %p2, %idx, 16;
+mov.u32 %r4, 0xffff0000;
+@%p2 mov.u32 %r4, 0xffff;
+setp.ge.u32 %p2, %idx, WRITERS;
+@%p2 bra done;
+shl.b32 %r0, %idx, 2;
+mov.u32 %r1, tile;
+add.u32 %r1, %r1, %r0;
+st.shared.u32 [%r1], %idx;
+"""
+"""The first lanes of a warp write a word each; %r4: the mask of a lane's half of the warp."""
+MET, LATE = "bar.warp.sync %r4;\n", "mov.u32 %r3, 0;\n"
+UNFENCED, RACE = "generic-write-before-async-read", "lane-race"
+
+
+@pytest.mark.parametrize("writers", [16, 32], ids=["half", "both-halves"])
+@pytest.mark.parametrize(
+    "lane, before, between, fencing, missing",
+    [
+        (0, "", MET, 0, set()),
+        (5, "", MET, 5, set()),
+        (5, MET, MET, 5, set()),
+        (5, "", MET, 0, {UNFENCED}),
+        (0, "", LATE, 0, {RACE, UNFENCED}),
+        (0, MET, LATE, 0, {UNFENCED}),
+        (0, "", "", None, {RACE, UNFENCED}),
+        (0, "", MET, None, {UNFENCED}),
+    ],
+)
+def test_lanes_that_meet_without_the_others_know_of_each_other(
+    lane: int, before: str, between: str, fencing: int | None, missing: set[str], writers: int
+):
+    """`__syncwarp(0xffff)`, then one lane fences for all that it has met, and starts the copy."""
+    fence = f"setp.eq.u32 %p2, %idx, {fencing};\n@%p2 fence.proxy.async;\n"
+    early, late = (fence, "") if between == LATE else ("", fence if fencing is not None else "")
+    copy = f"setp.eq.u32 %p3, %idx, {lane};\n" + STORE.replace("GUARD", "%p3") + "done:\n"
+    body = SOME.replace("WRITERS", str(writers)) + early + before + (MET if between == MET else "") + late
+    assert {one.rule for one in findings(Example(START + body + copy, threads=64))} == missing
+
+
+def test_a_lane_carries_nothing_of_the_other_half_of_its_warp():
+    """Lane 16 copies what lanes 0 to 3 wrote; it has met its own half of the warp only."""
+    fence = "setp.eq.u32 %p3, %idx, 16;\n@%p3 fence.proxy.async;\n"
+    body = SOME.replace("WRITERS", "32") + MET + fence + STORE.replace("GUARD", "%p3") + "done:\n"
+    assert {one.rule for one in findings(Example(START + body, threads=64))} == {RACE, UNFENCED}
+
+
+@pytest.mark.parametrize("writers", [16, 32], ids=["half", "both-halves"])
+@pytest.mark.parametrize("met", [True, False], ids=["met", "apart"])
+def test_a_lane_releases_what_those_that_it_has_met_did(met: bool, writers: int):
+    """Lanes 0 to 15 write and meet, lane 0 arrives for them, and a lane of another warp reads."""
+    write = SOME.replace("WRITERS", str(writers)).replace("done", "passed")
+    arrive = (MET if met else "") + "@%first mbarrier.arrive.shared::cta.b64 _, [bar+8];\n"
+    wait = ARRIVE.split("setp", 1)[1]
+    read = "setp.eq.u32 %p2, %idx, 32;\n@%p2 ld.shared.u32 %r3, [tile+20];\n"
+    body = write + arrive + "setp" + wait + read
+    found = {one.rule for one in findings(Example(START + body, threads=64))}
+    assert found == (set() if met else {"warp-synchronous"})

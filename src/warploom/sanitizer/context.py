@@ -13,8 +13,8 @@ from ..emulator.machine.copy_streams import CopyStreams, Stream
 from ..emulator.machine.places import Lanes
 from ..isa import effects
 from .first_guesses import first_guesses
-from .happens_before.clocks import ClusterKnowledge, KnownClusters, join_far
 from .happens_before.flags import Flags
+from .happens_before.known_clusters import ClusterKnowledge, KnownClusters, join_far
 from .happens_before.launches import CompleteLaunches
 from .happens_before.scopes import ThreadLocation
 from .happens_before.state import ClusterState

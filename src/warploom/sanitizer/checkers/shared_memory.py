@@ -190,8 +190,9 @@ class SharedMemory(Observer):
         if earlier.proxy != GENERIC or missing not in (WEAK, FENCE):
             return missing
         me, epoch, clock, lanes = earlier.me, earlier.epoch, state.clocks[earlier.me], 0
-        if earlier.writes and isinstance(granules, np.ndarray):
-            touched = np.broadcast_to(granules, hits.shape)[hits]
+        if earlier.writes:
+            places = granules if isinstance(granules, np.ndarray) else np.arange(granules.start, granules.stop)
+            touched = np.broadcast_to(places, hits.shape)[hits]
             lanes = state.notes(Journals).writers(me, epoch, shadow, touched)
         lanes = lanes or clock.recent.accessed.get((epoch, earlier.code.pc), FULL)
         heard = missing == FENCE or view.has_from(me, lanes, epoch) or view.heard_of(me, epoch)

@@ -22,22 +22,14 @@ knows which fences preceded an observed write (`pending_fences`), since a later 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
 
-from .divergent_lanes import (
-    EVERYTHING,
-    PLACES,
-    WHOLE,
-    DivergentLanes,
-    LaneRelease,
-    LaneReleases,
-    RecentLanes,
-    record_access,
-)
+from .divergent_lanes import PLACES, WHOLE, DivergentLanes, LaneRelease, LaneReleases, RecentLanes, record_access
+from .known_clusters import NOBODY, ClusterKnowledge, Front, KnownClusters, join_far
 from .scopes import LEVELS
 
 FULL = 0xFFFFFFFF
@@ -45,48 +37,9 @@ ORDERED = (LEVELS["gpu"], LEVELS["sys"])
 """Scopes of fences.sc that are tracked: for narrower scopes the threads can use barriers."""
 LANES = 32
 
-Front: TypeAlias = np.ndarray
-"""An epoch for each warp; int32."""
 Fronts: TypeAlias = np.ndarray
 """The five fronts, (5, warps)."""
 C, P, Q, WEAK, NEAR = range(5)
-
-
-@dataclass(frozen=True, eq=False)
-class ClusterKnowledge:
-    """What is known of another cluster: the fronts of its warps, and its completed operations."""
-
-    c: Front
-    q: Front
-    known: int
-
-    @classmethod
-    def everything(cls, warps: int) -> ClusterKnowledge:
-        """Everything that a cluster ever did."""
-        latest = np.full(warps, EVERYTHING, np.int32)
-        return cls(latest, latest, -1)
-
-    def join(self, other: ClusterKnowledge) -> ClusterKnowledge:
-        return ClusterKnowledge(np.maximum(self.c, other.c), np.maximum(self.q, other.q), self.known | other.known)
-
-
-KnownClusters = Mapping[int, ClusterKnowledge]
-"""Clusters by number. Never modified in place, because it is shared."""
-NOBODY: KnownClusters = MappingProxyType({})
-
-
-def join_far(first: KnownClusters, second: KnownClusters) -> KnownClusters:
-    """The union of what is known of other clusters."""
-    if not second or first is second:
-        return first
-    if not first:
-        return second
-    joined = dict(first)
-    for cluster, reach in second.items():
-        have = joined.get(cluster)
-        if have is not reach:
-            joined[cluster] = reach if have is None else have.join(reach)
-    return joined
 
 
 Fences: TypeAlias = "Mapping[int, Released]"
@@ -201,6 +154,7 @@ class WarpClock(HasFronts):
         me: its component; epoch: its value there.
         lanes: lanes that accessed memory since the warp's threads last synchronised; floor: the epoch of that.
         touched: these accesses: masks of lanes -> latest epoch; made: the same by instruction.
+        mates: meetings of some of its lanes since, each as a release by them.
         in_turn: lanes that last passed one address by an atomic, in lane order, and the epoch before it.
         fenced: lanes that executed a fence.proxy.async (for shared memory) and have accessed nothing since.
         used: the epoch of its latest access.
@@ -214,7 +168,7 @@ class WarpClock(HasFronts):
 
     __slots__ = (
         "after_grid", "apart", "carried", "epoch", "far", "fenced", "fences", "floor", "fresh", "fronts", "heard",
-        "in_turn", "known", "lanes", "made", "me", "parts", "pending", "pending_fences", "published",
+        "in_turn", "known", "lanes", "made", "mates", "me", "parts", "pending", "pending_fences", "published",
         "published_scope", "recent", "settled", "touched", "used", "version",
     )  # fmt: skip
 
@@ -227,6 +181,7 @@ class WarpClock(HasFronts):
         self.known = self.carried = self.lanes = 0
         self.touched: dict[int, int] = {}
         self.made: dict[int, int] = {}
+        self.mates: list[LaneRelease] = []
         self.in_turn = (0, 0)
         self.fenced = self.used = 0
         self.recent = RecentLanes()
@@ -272,13 +227,17 @@ class WarpClock(HasFronts):
         if self.lanes or self.apart.left:
             self._step()
             self.lanes = self.fenced = 0
-            self.touched, self.made = {}, {}
+            self.touched, self.made, self.mates = {}, {}, []
             self.apart.cover(FULL, self.epoch)
         self.floor = self.epoch
 
     def meet_some(self, lanes: int) -> None:
-        """Only these threads of the warp have synchronised."""
-        if self.apart.left:
+        """Only these threads of the warp have synchronised: `mates` has what each of them knows by that."""
+        if self.lanes:
+            self.recent.meet(lanes, self.epoch)
+            self.mates.append(LaneRelease(lanes, self.epoch, int(self.p[self.me]), dict(self.touched), dict(self.made)))
+            del self.mates[:-LANES]
+        if self.lanes or self.apart.left:
             self._step()
             self.apart.cover(lanes, self.epoch)
 
@@ -290,11 +249,24 @@ class WarpClock(HasFronts):
         released.weak[me] = epoch
         if lanes != FULL and self.lanes:
             part = LaneRelease(lanes, epoch, int(self.p[me]), dict(self.touched), dict(self.made), pc)
-            released.parts = {me: (part,)}
+            released.parts = {me: (*self._told(lanes), part)}
         if self.lanes & ~lanes:
-            released.c[me] = reached = self._reached(lanes)
+            reached = self._reached(lanes)
+            for told in self._told(lanes):
+                if told.covered((told,)):
+                    reached = max(reached, told.epoch)
+            released.c[me] = reached
             released.p[me] = min(released.p[me], reached)
         return released
+
+    def _told(self, lanes: int) -> list[LaneRelease]:
+        """What these lanes know of others by meetings of some of the warp's lanes, the latest first."""
+        found = []
+        for met in reversed(self.mates):
+            if met.lanes & lanes:
+                lanes |= met.lanes
+                found.append(replace(met, lanes=lanes))
+        return found
 
     def _reached(self, lanes: int) -> int:
         """The epoch up to which these lanes know what the warp's other lanes did."""

@@ -67,16 +67,32 @@ def record_access(accesses: dict[Key, int], lanes: int, epoch: int, pc: int) -> 
 
 @dataclass(eq=False, slots=True)
 class RecentLanes:
-    """Which lanes (masks) made a warp's latest accesses of shared memory, by epoch and instruction, and which executed
-    its latest fences.proxy.async, by epoch."""
+    """Which lanes (masks) made a warp's latest accesses of shared memory, by epoch and instruction, which executed its
+    latest fences.proxy.async, by epoch, and which synchronised although others of the warp did not, by epoch.
+
+    A meeting or a fence in an epoch follows the accesses in it; no two of them share one.
+    """
 
     accessed: dict[Key, int] = field(default_factory=dict)
     fenced: dict[int, int] = field(default_factory=dict)
+    met: dict[int, int] = field(default_factory=dict)
 
     def fence(self, lanes: int, epoch: int) -> None:
         self.fenced[epoch] = lanes
         if len(self.fenced) > PLACES:
             del self.fenced[next(iter(self.fenced))]
+
+    def meet(self, lanes: int, epoch: int) -> None:
+        self.met[epoch] = lanes
+        if len(self.met) > PLACES:
+            del self.met[next(iter(self.met))]
+
+    def heard_by(self, lanes: int, since: int, until: int) -> int:
+        """The lanes whose accesses in the epoch `since` precede what these lanes do after the epoch `until`."""
+        for epoch in reversed(self.met):
+            if since <= epoch <= until and self.met[epoch] & lanes:
+                lanes |= self.met[epoch]
+        return lanes
 
 
 LaneReleases: TypeAlias = "Mapping[int, tuple[LaneRelease, ...]]"

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .clocks import NO_FENCES, WEAK, Fences, Front, Q, Released, WarpClock, join_far, join_fences
+from .clocks import NO_FENCES, WEAK, Fences, Q, Released, WarpClock, join_fences
 from .divergent_lanes import DivergentLanes
+from .known_clusters import Front, join_far
 from .partial_waits import PartialWaits
 from .scopes import LEVELS, ThreadLocation, needed
 from .state import ClusterState

@@ -25,8 +25,9 @@ from ...emulator.machine.mbarrier import Event, MBarrier, mbarriers_of
 from ...emulator.machine.places import Lanes
 from ...isa import effects
 from .access import BARRIER, COPY, InFlight, flights_of, writing_proxy
-from .clocks import Front, Released, WarpClock
+from .clocks import Released, WarpClock
 from .gaps import OtherSpace
+from .known_clusters import Front
 from .partial_waits import PartialWaits
 from .scopes import LEVELS
 from .signals import narrowed, reaches, signalled, unscoped

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .clocks import Front, KnownClusters, Released, WarpClock
+from .clocks import Released, WarpClock
+from .known_clusters import Front, KnownClusters
 
 if TYPE_CHECKING:
     from ...emulator.machine.operation import Operation

@@ -48,19 +48,22 @@ class View:
         return False
 
     def fenced(self, clock: WarpClock, lanes: int, epoch: int, now: Access) -> bool:
-        """True if each of these lanes of a warp executed a fence.proxy.async after its accesses in an epoch, and `now`,
-        an asynchronous access, is known to follow that fence."""
-        for at, fenced in clock.recent.fenced.items():
+        """True if each of these lanes of a warp, or one that it synchronised with, executed a fence.proxy.async after
+        the accesses in an epoch, and `now`, an asynchronous access, is known to follow that fence."""
+        recent = clock.recent
+        for at, fenced in recent.fenced.items():
             if at < epoch:
                 continue
-            if now.me == clock.me:  # the lane that issues it knows its own fences, and what preceded a meeting
-                followed = FULL if at < clock.floor else 1 << now.lane if now.lane is not None else 0
-            else:
+            if now.me != clock.me:
                 followed = FULL if self.c[clock.me] > at else 0
+            elif at < clock.floor:  # the lane that issues it knows what preceded a meeting
+                followed = FULL
+            else:
+                followed = recent.heard_by(1 << now.lane, at, clock.epoch) if now.lane is not None else 0
             for part in self.parts.get(clock.me, ()):
                 if part.epoch > at:
                     followed |= part.lanes
-            lanes &= ~(fenced & followed)
+            lanes &= ~recent.heard_by(fenced & followed, epoch, at)
         return not lanes
 
     @classmethod
