@@ -228,3 +228,14 @@ def test_a_deadlock_says_how_many_threads_are_missing_and_which_warps():
         emulate(SPLIT.format("bar.sync 3, 64;", "bar.sync 4, 64;"), threads=64)
     waits = [re.findall(r"\d+|warp \d", wait.reason) for wait in caught.value.waits]
     assert waits == [["3", "32", "64", "32", "warp 1"], ["4", "32", "64", "32", "warp 0"]]
+
+
+@pytest.mark.parametrize("count, exited", [(64, ["warp 1"]), (96, ["warps 1-2"])])
+def test_a_deadlock_names_the_warps_that_exited_without_arriving_and_where(count, exited):
+    body = "setp.ge.u32 %p1, %idx, 32;\n@%p1 exit;\nbar.sync 1, " + f"{count};"
+    with pytest.raises(DeadlockError) as caught:
+        emulate(body, threads=count)
+    (wait,) = caught.value.waits
+    assert re.findall(r"(\d+) of (\d+) threads", wait.reason) == [("32", str(count))]
+    left = re.findall(r"(warps? [\d-]+) ha\S+ exited at \S+:(\d+)", wait.reason)
+    assert left == [(exited[0], str(wait.location.line - 1))]

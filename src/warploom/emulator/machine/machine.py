@@ -80,6 +80,8 @@ class Warp:
     index: int
     alive: int
     fragments: list[Fragment] = field(default_factory=list)
+    left_at: int = -1
+    """The instruction (pc) with which the last of its lanes exited."""
     polled: dict[tuple[int, bytes], Polled] = field(default_factory=dict)
     polled_at: int = -1
     """Program counters and addresses polled since the progress count was `polled_at`: a loop may poll several."""

@@ -201,6 +201,7 @@ def _wait(frame: Frame, current: BarrierGeneration, resume: Callable[[Frame], No
         return (
             f"barrier {current.number}: {current.there(cta)} of {counted(current.needed(cta), 'thread')} have arrived, "
             f"{current.needed(cta) - current.there(cta)} missing; not there: {cta.describe_warps(absent)}"
+            + "".join(f"; {one}" for one in _left(cta, current))
         )
 
     frame.machine.counters.barrier_waits += frame.warps
@@ -212,6 +213,20 @@ def _wait(frame: Frame, current: BarrierGeneration, resume: Callable[[Frame], No
             resume(frame)
 
     return Wait("bar", ready=lambda: _settle(cta, current), describe=describe, resume=go_on)
+
+
+def _left(cta: Cta, current: BarrierGeneration) -> list[str]:
+    """The warps that have exited and so can no longer arrive where a thread count says who must, by where they left."""
+    left: dict[str, list[int]] = {}
+    for warp in cta.warps if current.count is not None else ():
+        if warp.exited and warp.index not in current.arrived:
+            code = cta.machine.code.operations[warp.left_at]
+            place = f" at {code.instruction.location}" if code.instruction.location else ""
+            left.setdefault(place, []).append(warp.index)
+    return [
+        f"{cta.describe_warps(warps)} {'has' if len(warps) == 1 else 'have'} exited{place} without arriving"
+        for place, warps in left.items()
+    ]
 
 
 def _verb(use: str) -> str:

@@ -48,6 +48,7 @@ def divide(machine: Machine, group: Group, frame: Frame, operation: Operation, p
             warp.alive &= ~taken
             machine.progress()
             if not warp.alive:
+                warp.left_at = operation.pc
                 warp.cta.living -= 1
                 machine.engine.warp_exited(warp)
         else:
