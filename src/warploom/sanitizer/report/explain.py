@@ -67,7 +67,9 @@ def classify(conflict: Conflict, context: Context) -> tuple[str, str | None, str
         return _fence(earlier, now)
     if missing == "weak":
         by_one = _spoken_for(conflict, context)
-        if earlier.cta is not now.cta and not by_one:
+        lanes = any(one.epoch >= earlier.epoch for one in conflict.parts)
+        relaxed = not lanes and conflict.state.relaxed.get(earlier.me, 0) >= earlier.epoch
+        if earlier.cta is not now.cta and not by_one and not (relaxed and not _kept_by_a_fence(conflict)):
             read_before = now.writes and not earlier.writes  # the earlier read has its value already
             as_shipped = _kept_by_a_fence(conflict) and not context.strict
             return (
@@ -76,8 +78,7 @@ def classify(conflict: Conflict, context: Context) -> tuple[str, str | None, str
                 "the two CTAs synchronise in between, but not by a release and an acquire at .cluster scope, "
                 "so the barrier does not order memory accesses between them",
             )
-        lanes = any(one.epoch >= earlier.epoch for one in conflict.parts)
-        if not lanes and conflict.state.relaxed.get(earlier.me, 0) >= earlier.epoch:
+        if relaxed:
             return (
                 "data-race",
                 None if earlier.writes and (context.strict or not _allocates(earlier)) else WARNING,
