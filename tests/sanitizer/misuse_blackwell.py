@@ -642,7 +642,7 @@ def _published() -> Iterator[Case]:
     yield Case("D10", "cluster_tmem_reduce: shared memory of the other CTA read after a relaxed cluster barrier",
                body(fill, relaxed, peer, CLUSTER_SYNC, cluster=2),
                body(fill, CLUSTER_SYNC, peer, CLUSTER_SYNC, cluster=2),
-               "hand-off-scope")  # fmt: skip
+               "data-race")  # fmt: skip
     all_lanes = MORE + INIT_2.format(count=1)
     yield Case("D10", "triton 9498: 32 lanes arrive at a barrier for one",
                body(all_lanes, "setp.lt.u32 %p2, %idx, 32;\n@%p2 mbarrier.arrive.shared::cta.b64 _, [more];\n",
