@@ -63,6 +63,16 @@ TAKEN = {
         "cvta.shared.u64 %rd0, smem", "mov.b16 %h0, {%b8_0, 0}", "mov.b16 {%b8_0, _}, %h0", "mov.b16 %h0, {511, %b8_1}",
         "mov.b32 %r0, {%b8_0, %b8_1, %b8_0, %b8_1}", "mov.b32 {%b8_0, %b8_1, _, _}, %r0",
     ),
+    "more than 64 bits": (
+        "mov.u32 %r0, 18446744073709551616", "mov.u64 %rd0, 36893488147419103233", "mov.u32 %r0, 0x1ffffffffffffffff",
+        "ld.global.u32 %r0, [%rd1+18446744073709551616]", "bar.sync 18446744073709551616",
+        "bar.sync 1, 18446744073709551648", "mov.u64 %rd0, 90000000000000000000", "mov.u64 %rd0, 0x7ffffffffffffffff",
+        f"mov.u64 %rd0, 0x1{'0' * 40}", "mov.u64 %rd0, 01777777777777777777777",
+    ),
+    "counts of threads": (
+        "bar.arrive 1, -32", "barrier.arrive 1, 4294967264", "bar.arrive 1, 4294967296", "bar.sync 1, -64",
+        "bar.sync 1, 0", "bar.sync 4294967296", "bar.sync -4294967296",
+    ),
     "braces around one": (
         "mov.b32 %r0, {%r1}", "mov.b32 {%r0}, %r1", "mov.b64 %rd0, {%rd1}", "mov.b16 {%h0}, %h1", "mov.b32 {%r0}, 5",
         "ld.global.u32 {%r0}, [%rd1]", "st.shared.u32 [smem], {%r1}",
@@ -150,6 +160,12 @@ REFUSED = {
         "mov.b32 %r0, buffer", "mov.f32 %f0, smem", "mov.pred %p0, smem", "mov.b64 %rd0, {smem, %r2}",
         "mov.u64 %rd0, targets", "cvta.to.shared.u64 %rd0, smem", "cvta.shared.u64 %rd0, buffer",
         "mov.b16 %h0, {%h0, %h1}", "mov.b16 %h0, {_, %b8_1}", "mov.b8 %b8_0, %b8_1", "mov.b16 {%h0, %h1}, %h1",
+    ),
+    "more than 64 bits": (
+        "bar.sync 1, 18446744073709551617", "bar.arrive 1, 18446744073709551616",
+    ),
+    "counts of threads": (
+        "bar.arrive 1, -31", "bar.arrive 1, 0", "bar.sync 1, -1", "bar.sync -1", "bar.sync 8192", "bar.sync -32",
     ),
     "braces around one": (
         "mov.u32 {%r0}, %r1", "mov.b32 {%r0}, {%r1}", "mov.f32 {%f0}, %f1", "mov.pred %p0, {%p1}",

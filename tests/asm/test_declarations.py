@@ -35,6 +35,8 @@ TAKEN = [
     {"head": DOUBLED + ".global .u64 w = f; .global .u8 b[2] = {0xFF00(f), 255(f)};"},
     {"body": "mov.f32 %f1, (0f3f800000); mov.f32 %f1, -.5e3; mov.u32 %r1, !!1; mov.u32 %r1, WARP_SZ*2;"},
     {"directives": '.pragma "a", "b";'},
+    {"head": ".global .u32 a[2] = {}, b[2][2] = {{}, {1}}; .global .u8 c[18446744073709551618] = {1, 2};"},
+    {"head": DOUBLED, "body": f"{POINTER} t: .calltargets f; call (%r1), %rd1, (%r2), t;"},
     {"body": '%A: bra %A; .reg .align 8 .v2 .b32 x; .pragma "nounroll";'},
     {"head": '# 3 "a.cu"\n#line 4 "a.cu" 1\n', "parameters": ".param .u64 .ptr .global .align 16 a"},
     {"directives": ".maxntid 128 .minnctapersm 2 .maxnreg 64"},
@@ -45,6 +47,44 @@ TAKEN = [
 """Parts of kernels that ptxas takes."""
 
 REFUSED = {
+    "elements": [
+        {"head": f".global .u32 a{value};"}
+        for value in (
+            "[4] = {1,,2}",
+            "[4] = {,1}",
+            "[4] = {1,}",
+            "[2][2] = {{1}{2}}",
+            "[2] = {1}{2}",
+            "[] = {}",
+            "[2] = 1 {2}",
+        )
+    ],
+    "more than 64 bits": [
+        {"body": f"mov.u64 %rd1, {value};"}
+        for value in ("99999999999999999999", "0x80000000000000000", f"0b1{'0' * 64}", f"0{'7' * 24}")
+    ],
+    "linkage": [
+        {"head": f"{words} .global .u32 a;"}
+        for words in (".visible .visible", ".extern .visible", ".weak .visible", ".visible .weak")
+    ]
+    + [{"head": ".visible .weak .func f() { ret; }"}, {"body": ".extern .visible .shared .b8 s[];"}],
+    "names": [
+        {"head": text.format(name)}
+        for name in ("%tid", "%laneid", "_", "WARP_SZ")
+        for text in (".entry {}() {{ ret; }}", ".func {}() {{ ret; }}", ".global .u32 {};")
+    ],
+    "words of a pointer": [
+        {"parameters": f".param {words} a"}
+        for words in (".ptr .u64", ".u64 .align 8 .ptr", ".u64 .ptr .align 8 .global", ".global .u64")
+    ],
+    "tables of targets": [
+        {"body": f"{table}: .branchtargets {targets}; brx.idx %r1, {table}; A: ret; B: ret;"}
+        for table, targets in (("t", "A,,B"), ("t", "A, B,"), ("t", ", A"), ("t", "A B"))
+    ]
+    + [
+        {"head": DOUBLED, "body": f"{POINTER} t: .calltargets {targets}; call (%r1), %rd1, (%r2), t;"}
+        for targets in ("f,, f", "f, g", "g")
+    ],
     "fragments": [{"body": PACKED.format("bf16", "x")}, {"body": PACKED.format("f16", "w")}],
     "calls": [
         {"head": DOUBLED, "body": "call (%r1), f, ();"},

@@ -38,11 +38,11 @@ class Calls:
     def __init__(self, functions: Mapping[str, Function], caller: Function) -> None:
         self.functions, self.caller = functions, caller
         self.own = {each.name for each in (*caller.parameters, *caller.results)}
-        self.tables: dict[str, str] = {}
+        self.tables: dict[str, Directive] = {}
         label = ""
         for statement in walk(caller.body or ()):
             if isinstance(statement, Directive) and label:
-                self.tables[label] = statement.name
+                self.tables[label] = statement
             label = statement.name if isinstance(statement, Label) else ""
 
     def wrong(self, instruction: Instruction, scope: Scope) -> Iterator[Complaint]:
@@ -72,9 +72,14 @@ class Calls:
 
     def _wrong_table(self, operand: Operand | None, kinds: Sequence[str]) -> Iterator[Complaint]:
         name = _name(operand)
-        if self.tables.get(name) not in kinds:
+        table = self.tables.get(name)
+        if table is None or table.name not in kinds:
             got = operand_text(operand) if operand is not None else "no label"
             yield f"`{got}` names no table of targets", f"the label of a .{' or .'.join(kinds)} directive"
+        elif table.name == "calltargets":
+            for target in table.text.replace(",", " ").split():
+                if target not in self.functions or self.functions[target].kind != "func":
+                    yield f"the table {name} of targets has {target!r}, which is no function", "a .func"
 
     def _wrong_list(
         self, called: Function, word: str, given: Sequence[Operand], wanted: Sequence[Variable], scope: Scope

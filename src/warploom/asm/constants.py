@@ -14,7 +14,7 @@ _LIMIT = 1 << 64
 
 
 def read_number(text: str) -> Integer | Float | None:
-    """The constant of a number token, or None if it is not a PTX number or does not fit 64 bits.
+    """The constant of a number token, or None if it is not a PTX number.
 
     A decimal must be zero or a normal double: ptxas 13.0 refuses subnormal ones, too.
     """
@@ -27,21 +27,28 @@ def read_number(text: str) -> Integer | Float | None:
             return Float(int(text[2:], 16), 32, text) if len(text) == 10 else None
         if prefix == "0d":
             return Float(int(text[2:], 16), 64, text) if len(text) == 18 else None
-        if prefix == "0x":
-            value = int(digits[2:], 16)
-        elif prefix == "0b":
-            value = int(digits[2:], 2)
-        elif digits.isdigit():
-            if len(digits) > 24:
-                return None
-            value = int(digits, 8) if digits[0] == "0" else int(digits)
-        else:
-            decimal = float(text)
-            wrong = abs(decimal) < sys.float_info.min and re.search("[1-9]", re.split("[eE]", text)[0])
-            return None if math.isinf(decimal) or wrong else Float(double_bits(decimal), 64, text)
+        if prefix in ("0x", "0b"):
+            return _integer(digits[2:], 16 if prefix == "0x" else 2, text)
+        if digits.isdigit():
+            return _integer(digits, 8 if digits[0] == "0" else 10, text)
+        decimal = float(text)
+        wrong = abs(decimal) < sys.float_info.min and re.search("[1-9]", re.split("[eE]", text)[0])
+        return None if math.isinf(decimal) or wrong else Float(double_bits(decimal), 64, text)
     except ValueError:
         return None
-    return Integer(value, text) if value < _LIMIT else None
+
+
+def _integer(digits: str, base: int, text: str) -> Integer | None:
+    """The lower 64 bits, or None for an overflow: ptxas 13.0 sees one where bit 63 is set before a further digit."""
+    value = int(digits, base)
+    if value < _LIMIT:
+        return Integer(value, text)
+    value = 0
+    for digit in digits:
+        if value >= _LIMIT >> 1:
+            return None
+        value = (value * base + int(digit, base)) % _LIMIT
+    return Integer(value, text)
 
 
 def double_bits(value: float) -> int:

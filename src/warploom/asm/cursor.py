@@ -64,9 +64,9 @@ class Cursor:
             self.fail_after_previous(f"`{text}` is missing {context}", f"`{text}`")
 
     def word(self, what: str) -> str:
-        """A word without dots that is not WARP_SZ, or a quoted name."""
+        """A word without dots that is neither WARP_SZ nor `_`, or a quoted name."""
         text = self.texts[self.at]
-        if self.kinds[self.at] == WORD and "." not in text and text != "WARP_SZ":
+        if self.kinds[self.at] == WORD and "." not in text and text not in ("WARP_SZ", "_"):
             self.at += 1
             return text
         if self.kinds[self.at] == STRING and len(text) > 2:

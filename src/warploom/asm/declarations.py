@@ -7,6 +7,8 @@ from .lexer import DIRECTIVE, END
 from .nodes import RegisterDeclaration, Variable
 from .operands import OperandParser
 
+_OF_POINTERS = {".ptr", ".global", ".shared", ".const", ".local", ".param"}
+"""What may stand behind the type of a kernel's parameter."""
 LINKAGE = {".extern", ".visible", ".weak", ".common"}
 SPACES = {".param", ".shared", ".global", ".local", ".const"}
 VECTORS = {".v2", ".v4", ".v8"}
@@ -129,7 +131,7 @@ class DeclarationParser(OperandParser):
                     found.append(f".align {value}")
                 else:
                     align = value
-            elif text in VECTORS or text in (".ptr", ".global", ".shared", ".const", ".local", ".param"):
+            elif text in VECTORS or (behind_type and text in _OF_POINTERS):
                 self.at += 1
                 found.append(text)
             elif text == ".attribute":
@@ -169,16 +171,21 @@ class DeclarationParser(OperandParser):
 
     def _initializer(self) -> str:
         """The text up to the comma or semicolon that ends it."""
-        first, depth = self.at, 0
+        first, depth, previous = self.at, 0, ","
         while True:
             text = self.texts[self.at]
             if self.kinds[self.at] == END or (text == ";" and depth):
                 self.fail("an initializer is not terminated", "`}`" if depth else "`;`")
+            if depth and ((text == "," and previous in ("{", ",")) or (text == "}" and previous == ",")):
+                self.fail("an initializer has an empty element", "a constant or `{`")
+            if (text == "{" and previous not in ("{", ",")) or (previous == "}" and text not in ("}", ",", ";")):
+                self.fail("the elements of an initializer are not separated", "`,`")
             if depth == 0 and text in (",", ";"):
                 break
             depth += (text in ("{", "(")) - (text in ("}", ")"))
             if depth < 0:
                 self.fail("an initializer has a closing brace too many", "`,` or `;`")
+            previous = text
             self.at += 1
         if first == self.at:
             self.fail("an initializer is missing after `=`", "a constant or `{`")

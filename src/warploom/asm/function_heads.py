@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..errors import VerificationError
+from ..isa.special_registers import SPECIAL_NAMES
 from .heads import version_text
 from .nodes import Directive, Function, Module
 
@@ -18,10 +19,12 @@ _LAST_WITH_MAXNCTAPERSM = (2, 0)
 
 
 def wrong_directives(module: Module, function: Function) -> Iterator[VerificationError]:
-    """Errors in the directives between the head and the body of a function or kernel."""
+    """Errors in the name of a function or kernel, and in the directives between its head and body."""
     what = "kernel" if function.kind == "entry" else "function"
     if what == "kernel" and function.linkage == "common":
         yield _error(f"the kernel {function.name} is declared .common", ".visible, .extern or .weak")
+    if function.name in SPECIAL_NAMES:
+        yield _error(f"the {what} {function.name} has the name of a special register", "another name")
     for directive in function.directives:
         name, since = directive.name, _OF_FUNCTIONS.get(directive.name)
         said = f"the {what} {function.name} says .{name}"

@@ -65,7 +65,9 @@ def out_of_range(row: Match, operands: dict[str, Operand]) -> Iterator[tuple[str
         if value is not None and value not in allowed:
             yield f"operand `{name}`", words, value
     if base in ("bar", "barrier") and key.split(".")[0] == base:
-        yield from within("a", "the barrier's number", NAMED_BARRIERS, "0 to 15")
+        barrier = constant("a")
+        if barrier is not None and barrier % (1 << 32) not in NAMED_BARRIERS:
+            yield "the barrier's number", "0 to 15", barrier
         threads = constant("b")
         if threads is not None and threads % WARP:
             yield "the number of threads at a barrier", f"a multiple of {WARP}", threads

@@ -110,8 +110,9 @@ def wrong_value(variable: Variable, name: str, module: Scope) -> Iterator[Compla
         elif part == "}":
             size, exact = dims[open_braces - 1], open_braces == len(dims) and lanes(variable) > 1
             count = counts[open_braces]
-            if count > size >= 0 or (exact and count != size):
-                yield f"the initial value of {name} has {counted(count, 'element')}", f"{size}"
+            if count > size >= 0 or (exact and count != size) or (size < 0 and not count):
+                expected = f"{size}" if size >= 0 else "1 or more"
+                yield f"the initial value of {name} has {counted(count, 'element')}", expected
                 return
             open_braces -= 1
         elif part.strip():

@@ -33,9 +33,10 @@ _LINES_OF_INTEGERS = {
 }  # fmt: skip
 _BARE = {".explicitcluster", ".blocksareclusters", ".noreturn"}
 _IN_BODIES = {".pragma", ".alias", *(f".{name}" for name in TABLES)}
+_NAME = r"[^\s,]+"
 _UNTIL_SEMICOLON = {
-    ".branchtargets": (r".+", "labels"),
-    ".calltargets": (r".+", "functions"),
+    ".branchtargets": (rf"{_NAME}( ?, ?{_NAME})*", "labels"),
+    ".calltargets": (rf"{_NAME}( ?, ?{_NAME})*", "functions"),
     ".callprototype": (
         r"_.*|\( ?\) ?_.*|\([^)]+\) ?_((?!\.noreturn).)*",
         "(results) _ (parameters)",
@@ -110,12 +111,8 @@ class Parser(DeclarationParser):
         return int(major), int(minor)
 
     def _item(self) -> list[Directive | Variable | Function]:
+        linkage = self._linkage()
         text = self.texts[self.at]
-        linkage = ""
-        while text in LINKAGE and self.kinds[self.at] == DIRECTIVE:
-            linkage = text[1:]
-            self.at += 1
-            text = self.texts[self.at]
         if text in (".entry", ".func"):
             return [self._function(linkage)]
         if text in SPACES:
@@ -129,6 +126,14 @@ class Parser(DeclarationParser):
                 "`.entry`, `.func` or a variable" if linkage else "`.entry`, `.func`, a variable or a directive",
             )
         return [directive]
+
+    def _linkage(self) -> str:
+        """The linking directive here, without its dot, or "": ptxas 13.0 takes no second one."""
+        text = self.texts[self.at]
+        if text not in LINKAGE or self.kinds[self.at] != DIRECTIVE:
+            return ""
+        self.at += 1
+        return text[1:]
 
     def _dwarf_line(self) -> Directive:
         """The old `@@DWARF …`, on its own line."""
@@ -302,11 +307,7 @@ class Parser(DeclarationParser):
         elif text == ".loc":
             found.append(self._loc())
         elif text in SPACES or text in LINKAGE:
-            linkage = ""
-            while self.texts[self.at] in LINKAGE:
-                linkage = self.texts[self.at][1:]
-                self.at += 1
-            found.extend(self.variable(linkage))
+            found.extend(self.variable(self._linkage()))
         else:
             directive = self._directive() if text in _IN_BODIES else None
             if directive is None:

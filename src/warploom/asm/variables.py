@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 
 from ..isa import dtypes
+from ..isa.special_registers import SPECIAL_NAMES
 from . import textures
 from .initial_values import Complaint, lanes, wrong_value
 from .nodes import Variable
@@ -43,6 +44,8 @@ def wrong_variable(variable: Variable, place: str, module: Scope, independent: b
     """
     name, vector = f"the variable {variable.name}", lanes(variable)
     yield from wrong_type(name, variable.type, vector)
+    if place == "module" and variable.name in SPECIAL_NAMES:
+        yield f"{name} has the name of a special register", "another name"
     if variable.type == "pred" and variable.space != "reg":
         yield f"{name} is a predicate in .{variable.space} memory", "a .pred register"
     if vector > 1 and (variable.space == "param" or vector > 4):
@@ -55,9 +58,7 @@ def wrong_variable(variable: Variable, place: str, module: Scope, independent: b
             yield f"{name} is aligned to {align} bytes", f"at most {MOST_ALIGNED}"
     first, inner = variable.dims[:1], variable.dims[1:]
     behind = " ".join(variable.attributes).partition(".ptr")
-    if (behind[1] and not _POINTER.fullmatch(behind[2])) or (
-        not behind[1] and ".align" in behind[0] and place != "entry"
-    ):
+    if (behind[1] and not _POINTER.fullmatch(behind[2])) or (".align" in behind[0] and (behind[1] or place != "entry")):
         yield f"{name} has its directives in the wrong order", ".ptr, a state space, .align and a number"
     if variable.space == "param" and variable.type == "f16x2":
         yield f"{name} is a .f16x2 in .param", ".b32"

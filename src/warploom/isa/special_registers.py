@@ -89,3 +89,5 @@ _ALL = (
 
 SPECIAL_REGISTERS: Mapping[str, SpecialRegister] = MappingProxyType({register.name: register for register in _ALL})
 """All special registers by name, percent sign included."""
+SPECIAL_NAMES = frozenset(name.partition(".")[0] for name in SPECIAL_REGISTERS)
+"""Their names without components: `%tid` for `%tid.x`."""

@@ -6,6 +6,7 @@ so each reduction has one row with it and one without.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 from ..effects import Operand, Order, Synchronises
@@ -16,6 +17,13 @@ _ALL = (Synchronises("cta", "a", Operand("b")),)
 _ARRIVES = (Synchronises("cta", "a", Operand("b"), part="arrive", order=Order("release", "cta")),)
 
 
+class _NotZero(Container[int]):
+    """All numbers but 0: ptxas 13.0 takes negative counts of threads, as it takes their 32 bits."""
+
+    def __contains__(self, number: object) -> bool:
+        return number != 0
+
+
 def _rows(base: str, aligned: str, converged: str, first: tuple[int, int], later: tuple[int, int]) -> tuple[Form, ...]:
     """The six rows of `bar` or `barrier`; `first`: the PTX version of sync, `later`: of the rest."""
     meets: dict[str, Any] = {**_ROW, "effects": _ALL, "converged": converged}
@@ -24,7 +32,7 @@ def _rows(base: str, aligned: str, converged: str, first: tuple[int, int], later
     return (
         Form(f"{base}.sync", f"{base}{{.cta}}.sync{aligned}", "a:u32, b:u32?", ptx=first, **meets),
         Form(f"{base}.arrive", f"{base}{{.cta}}.arrive{aligned}", "a:u32, b:u32", ptx=later, **_ROW, effects=_ARRIVES,
-             converged=converged, ranges={"b": (range(1, 1 << 32), "at least 1")}),
+             converged=converged, ranges={"b": (_NotZero(), "anything but 0")}),
         Form(f"{base}.red_popc", popc, ">d:u32, a:u32, c:pred", ptx=later, **meets),
         Form(f"{base}.red_popc_count", popc, ">d:u32, a:u32, b:u32, c:pred", ptx=later, **meets),
         Form(f"{base}.red", predicate, ">p:pred, a:u32, c:pred", logic, ptx=later, **meets),
