@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ ENTRY = """
 }
 """
 NAMES = ("_Z4gemmIfEvPT_i", "_Z4gemmIiEvPT_i", "_ZN2ns4copyEPf")
+SHOWN = ("gemm<float>", "gemm<int>", "ns::copy")
 LAUNCH = """
 grid = [1]
 block = [1]
@@ -45,6 +47,11 @@ def test_a_kernel_is_found_by_its_name_in_the_source(tmp_path: Path, name: str, 
     assert run("check", f"{path}:{name}", "--init").exit_code == 0
     assert [one.name for one in tmp_path.glob("*.toml")] == [f"k.{entry}.launch.toml"]
     assert run("check", f"{path}:{name}").stdout.count("guessed-launch") >= 1  # it is that description that is read
+
+
+def test_the_report_as_data_has_both_names(tmp_path: Path) -> None:
+    kernels = json.loads(run("check", text(tmp_path, *NAMES), "--json").stdout)["kernels"]
+    assert [(one["kernel"], one["name"]) for one in kernels] == list(zip(NAMES, SHOWN, strict=True))
 
 
 def test_a_name_of_several_kernels_lists_them_and_no_other(tmp_path: Path) -> None:

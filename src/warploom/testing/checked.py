@@ -68,13 +68,13 @@ class Checked:
         return [finding for finding in self.findings if finding.severity == ERROR]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Plain values, for JSON; `name` is the kernel's name as the reports have it, demangled."""
         values = {name: value for name, value in vars(self).items() if name not in ("kernel", "findings")}
         if self.interleavings is not None:
             known = {name: value for name, value in vars(self.interleavings).items() if name != "findings"}
             values["interleavings"] = {**known, "ok": self.interleavings.ok}
         return {
-            "kernel": self.kernel, "ok": self.ok, **values,
+            "kernel": self.kernel, "name": readable(self.kernel), "ok": self.ok, **values,
             "findings": [finding_as_dict(finding) for finding in self.findings],
         }  # fmt: skip
 
