@@ -294,7 +294,7 @@ def test_an_instruction_knows_the_loc_line_and_its_ptx_line():
         (HEAD + ".entry k() {\n  ld.u32 %r1, [%r2;\n}", 5, 19, "`;`"),
         (HEAD + ".entry k() {\n  mov.u32 %r1, 0xZZ;\n}", 5, 16, "`0xZZ`"),
         (HEAD + ".entry k() {\n  mov.u32 %r1, 0f3F80;\n}", 5, 16, "`0f3F80`"),
-        (HEAD + ".entry k() {\n  mov.u64 %r1, 0x10000000000000000;\n}", 5, 16, "`0x10000000000000000`"),
+        (HEAD + ".entry k() {\n  mov.u64 %r1, 0x80000000000000000;\n}", 5, 16, "`0x80000000000000000`"),
         (HEAD + ".entry k() {\n  mov.u32 %r1, 1/0;\n}", 5, 17, "`/`"),
         (HEAD + ".entry k() {\n  .reg .q32 %r1;\n}", 5, 8, "`.q32`"),
         (HEAD + ".entry k() {\n  @%p1;\n}", 5, 7, "`;`"),
