@@ -20,8 +20,8 @@ from ..isa.launch import ONE
 from ..plural import counted
 from .launch_boxes import Key, MapGuess, likely, shared_sizes
 from .launch_compilers import Hints, Map, hints
+from .launch_instructions import counted_threads, operand_type
 from .launch_text import Use, uses
-from .launch_threads import counted_threads, operand_type
 from .launch_values import FILLS
 from .program import Parameter, Program
 
@@ -33,6 +33,7 @@ _MOST_SCALARS = 32
 _TABLE = 2
 """Addresses that a guessed array of addresses holds."""
 _BLOCK = 128
+"""Threads of a CTA where the text shows none."""
 _FLOAT = ("f", "bf")
 _SHAPES = {1: [1024], 2: [128, 64], 3: [1, 128, 64], 4: [1, 1, 128, 64], 5: [1, 1, 1, 128, 64]}
 

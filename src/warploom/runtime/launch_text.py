@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ..asm import nodes
+from .launch_instructions import is_counter
 from .launch_steps import Steps
-from .launch_threads import is_counter
 
 _WIDTHS = re.compile(r"\.([bsuf])(8|16|32|64)\b")
 _WIDE = re.compile(r"\.[bus]64\b")

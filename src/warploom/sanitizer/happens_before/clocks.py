@@ -247,14 +247,15 @@ class WarpClock(HasFronts):
         fences, ahead = self.fences, self.pending_fences
         released = Released(self.fronts.copy(), self.known, self.carried, self.far, fences=fences, ahead=ahead)
         released.weak[me] = epoch
+        told = self._told(lanes)
         if lanes != FULL and self.lanes:
             part = LaneRelease(lanes, epoch, int(self.p[me]), dict(self.touched), dict(self.made), pc)
-            released.parts = {me: (*self._told(lanes), part)}
+            released.parts = {me: (*told, part)}
         if self.lanes & ~lanes:
             reached = self._reached(lanes)
-            for told in self._told(lanes):
-                if told.covered((told,)):
-                    reached = max(reached, told.epoch)
+            for met in told:
+                if met.covered((met,)):
+                    reached = max(reached, met.epoch)
             released.c[me] = reached
             released.p[me] = min(released.p[me], reached)
         return released

@@ -78,14 +78,10 @@ class RecentLanes:
     met: dict[int, int] = field(default_factory=dict)
 
     def fence(self, lanes: int, epoch: int) -> None:
-        self.fenced[epoch] = lanes
-        if len(self.fenced) > PLACES:
-            del self.fenced[next(iter(self.fenced))]
+        _keep(self.fenced, lanes, epoch)
 
     def meet(self, lanes: int, epoch: int) -> None:
-        self.met[epoch] = lanes
-        if len(self.met) > PLACES:
-            del self.met[next(iter(self.met))]
+        _keep(self.met, lanes, epoch)
 
     def heard_by(self, lanes: int, since: int, until: int) -> int:
         """The lanes whose accesses in the epoch `since` precede what these lanes do after the epoch `until`."""
@@ -93,6 +89,12 @@ class RecentLanes:
             if since <= epoch <= until and self.met[epoch] & lanes:
                 lanes |= self.met[epoch]
         return lanes
+
+
+def _keep(latest: dict[int, int], lanes: int, epoch: int) -> None:
+    latest[epoch] = lanes
+    if len(latest) > PLACES:
+        del latest[next(iter(latest))]
 
 
 LaneReleases: TypeAlias = "Mapping[int, tuple[LaneRelease, ...]]"

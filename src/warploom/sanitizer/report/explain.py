@@ -69,9 +69,10 @@ def classify(conflict: Conflict, context: Context) -> tuple[str, str | None, str
         by_one = _spoken_for(conflict, context)
         lanes = any(one.epoch >= earlier.epoch for one in conflict.parts)
         relaxed = not lanes and conflict.state.relaxed.get(earlier.me, 0) >= earlier.epoch
-        if earlier.cta is not now.cta and not by_one and not (relaxed and not _kept_by_a_fence(conflict)):
+        kept = _kept_by_a_fence(conflict)
+        if earlier.cta is not now.cta and not by_one and (kept or not relaxed):
             read_before = now.writes and not earlier.writes  # the earlier read has its value already
-            as_shipped = _kept_by_a_fence(conflict) and not context.strict
+            as_shipped = kept and not context.strict
             return (
                 "hand-off-scope",
                 WARNING if read_before or as_shipped else None,
