@@ -3,13 +3,14 @@
     python benchmarks/sweep_free_tile.py --out FOLDER [--seed 1] [--count 200] [--rows 1:512] [--seconds 500]
         [--dtype bf16|e4m3] [--scales tensor|row] [--most 16] [--chosen-first | --forms | --pairs | --clusters]
         [--layout forward|input-gradient|weight-gradient] [--shapes 256x6144x4096,...] [--products FILE.json]
-        [--evidence FILE.json]
+        [--alone 0.6] [--evidence FILE.json]
 
 Kernels are built meanwhile, by as many processes as the machine has cores but two. For each product, every contender's
 result is compared with one accumulated in f64. The correct ones are timed interleaved, in short slices, and the best of
-them again next to cuBLAS and `warploom.matmul` in longer ones. FOLDER/points.jsonl gets a line for each product; a run
-that finds the file resumes after it. After --seconds no new product starts. A launch that hangs ends the process (exit
-code 3) and is named in FOLDER/hung.json; the next run leaves that kernel out.
+them again next to cuBLAS and `warploom.matmul` in longer ones, with --alone also each alone, for that many seconds.
+FOLDER/points.jsonl gets a line for each product; a run that finds the file resumes after it. After --seconds no new
+product starts. A launch that hangs ends the process (exit code 3) and is named in FOLDER/hung.json; the next run leaves
+that kernel out.
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ class Sweep:
         beat: tells the watchdog which contender is running.
         program: the program of a configuration for a product; None if it was refused.
         left_out: names of kernels that hung in an earlier run.
+        alone_s: seconds for which each of the best is timed alone, too; 0: not at all.
     """
 
     stage: Stage
@@ -83,6 +85,7 @@ class Sweep:
     sms: int = free_tile_choice.SMS
     most: int = MOST_CANDIDATES
     candidates: Callable[..., list[AnyConfig]] = candidates
+    alone_s: float = 0.0
 
     def point(self, problem: GemmWork) -> dict[str, Any]:
         """Check and time every contender for one product."""
@@ -96,11 +99,13 @@ class Sweep:
         times = self._timed(problem, calls, per, SWEEP)
         ours = sorted((name for name in times if name not in (CUBLAS, LIBRARY)), key=times.__getitem__)
         kept = [*ours[:FINALISTS], *(name for name in (CUBLAS, LIBRARY) if name in times)]
-        final = self._timed(problem, {name: calls[name] for name in kept}, per, FINAL)
+        best = {name: calls[name] for name in kept}
+        final = self._timed(problem, best, per, FINAL)
+        alone = self._alone(problem, best, per) if self.alone_s else {}
         configs = {config.name(): config for config in self.candidates(problem, self.sms, self.most)}
         found = {
             **problem.as_dict(), "us": {name: round(us, 3) for name, us in times.items()},
-            "final_us": {name: round(us, 3) for name, us in final.items()}, "wrong": wrong,
+            "final_us": {name: round(us, 3) for name, us in final.items()}, **alone, "wrong": wrong,
             "library": prepared[LIBRARY].config if LIBRARY in prepared else "",
             "model_us": {
                 name: round(self._expected(config, problem), 3)
@@ -122,6 +127,11 @@ class Sweep:
         watch = lambda name, counting: self.beat(f"{name} {problem.shape}")  # noqa: E731
         spreads = protocols.interleaved(calls, self.stage.timer, watch=watch, **how)
         return {name: spread.median / per[name] * 1e6 for name, spread in spreads.items()}
+
+    def _alone(self, problem: GemmWork, calls: Mapping[str, Any], per: Mapping[str, int]) -> dict[str, Any]:
+        watch = lambda name, counting: self.beat(f"{name} {problem.shape}, alone")  # noqa: E731
+        spreads = protocols.sample("alone", calls, self.alone_s, self.stage.timer, per, watch)
+        return {"alone_us": {name: round(spread.median * 1e6, 3) for name, spread in spreads.items()}}
 
     def _prepared(self, problem: GemmWork, sets: Sequence[Operands]) -> tuple[dict[str, Prepared], dict[str, str]]:
         """The contenders whose result is right, and the errors of the others."""
@@ -297,6 +307,7 @@ def main() -> None:
     parser.add_argument("--layout", default="forward", choices=LAYOUTS)
     parser.add_argument("--shapes", default="")
     parser.add_argument("--products", type=Path, help="objects with m, n, k, dtype, scales, layout, configs")
+    parser.add_argument("--alone", type=float, default=0.0, help="seconds for which the best are timed alone, too")
     parser.add_argument("--evidence", type=Path)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -322,7 +333,7 @@ def main() -> None:
         also = of_file(options.products) if options.products else {}
         builds = Builds(missing, which, stage.sms, options.most, stage.arch, pool, also)
         chosen = lambda problem, *_: builds.candidates[problem]  # noqa: E731
-        sweep = Sweep(stage, watchdog.beat, builds.program, left_out, stage.sms, options.most, chosen)
+        sweep = Sweep(stage, watchdog.beat, builds.program, left_out, stage.sms, options.most, chosen, options.alone)
         run(sweep, missing, options.out, options.seconds - (time.monotonic() - begun))
         pool.shutdown(cancel_futures=True)
     (options.out / "refused.json").write_text(json.dumps(builds.refused, indent=1))
