@@ -19,10 +19,10 @@ from warploom import Tile, asm, kernel, ptx, reg, smem, tmem
 from warploom.emulator import api
 from warploom.emulator.numerics.block_scaled import Scaling, multiply_scaled
 from warploom.emulator.numerics.tensor_core import Product, multiply_accumulate, values
-from warploom.errors import DeadlockError, InvalidOperandError, UnsupportedInstructionError
+from warploom.errors import DeadlockError, InvalidOperandError
 from warploom.isa.tensor_cells import accumulator
 from warploom.isa.tensor_memory import DATA_PATHS, data_path
-from warploom.isa.zero_columns import zero_columns
+from warploom.isa.zero_columns import column_shift, zero_columns
 from warploom.runtime import emulate
 from warploom.types import b32, bf16, e4m3, e5m2, f16, f32, s8, s32, u8, u32, u64
 
@@ -55,11 +55,12 @@ def store(acc: Any, C: Any, n: int, out: Any) -> None:
 
 def product_kernel(
     m: int, n: int, dtype: Any, out: Any = f32, *, group: int = 1, major_a: str = "K", major_b: str = "K",
-    a_in_cells: bool = False, before: bool = False, **options: Any,
+    a_in_cells: bool = False, before: bool = False, stored_n: int = 0, **options: Any,
 ) -> Any:  # fmt: skip
-    """C = A @ Bᵀ of one instruction's rows and columns and 64 bytes or more of k; `before`: what C holds is added."""
+    """C = A @ Bᵀ of one instruction's rows and columns and 64 bytes or more of k; `before`: what C holds is added;
+    `stored_n`: columns of B, if more than the product's."""
     k = 128 // dtype.bytes
-    rows, columns = m // group, n // group
+    rows, columns = m // group, (stored_n or n) // group
     ws = options.get("ws", False)
     shape_a = ("M", "K") if major_a == "K" else ("K", "M")
     shape_b = ("N", "K") if major_b == "K" else ("K", "N")
@@ -89,7 +90,8 @@ def product_kernel(
         if group == 2:
             ptx.cluster.sync()
         with ptx.if_(first & (rank == 0)):
-            ptx.tcgen05.multiply(acc[0], left, b[0], accumulate=False, **options)
+            right = b[0].rows(0, n) if stored_n else b[0]
+            ptx.tcgen05.multiply(acc[0], left, right, accumulate=False, **options)
             ptx.tcgen05.commit(done[0], group=group, multicast=3 if group == 2 else None)
         ptx.mbarrier.wait(done[0], 0)
         ptx.tcgen05.fence_after_thread_sync()
@@ -157,20 +159,67 @@ def test_columns_of_b_that_a_mask_names_count_as_zeros(name: str):
     a, b = matrix(bf16, m, 64, 1), matrix(bf16, n, 64, 2)
     b[np.flatnonzero(zeros)] = np.inf  # whatever stands there
     kernel = product_kernel(m, n, bf16, f32, ws=True)
-    text, edits = re.subn(r"(tcgen05\.mma\.ws[^;]*);", rf"\1, {bits:#x};", kernel.ptx())
-    assert edits == 4
-    program = replace(kernel.program(), text=text)
-    got = emulate(program, a, b).outputs[-1].astype(float)
+    got = emulate(masked(kernel, bits), a, b).outputs[-1].astype(float)
     exact = a.astype(float) @ np.where(zeros[:, None], 0, b.astype(float)).T
     np.testing.assert_allclose(got, exact, rtol=1e-5, atol=1e-5 * np.abs(exact).max())
 
 
-@pytest.mark.parametrize(
-    ("bits", "kind"), [(mask_bits(0, 0, 3, 4, shift=2), UnsupportedInstructionError), (1 << 36, InvalidOperandError)]
-)
-def test_a_mask_that_is_shifted_or_has_reserved_bits_is_refused(bits: int, kind: type[Exception]):
-    with pytest.raises(kind):
-        zero_columns(bits, 128, 64)
+def masked(kernel: Any, bits: int, more: str = "") -> Any:
+    """A kernel whose products have a zero-column mask and a use of a collector."""
+    text, edits = re.subn(r"(tcgen05\.mma\.ws[^ ]*)( [^;]*);", rf"\1{more}\2, {bits:#x};", kernel.ptx())
+    assert edits == 4
+    return replace(kernel.program(), text=text)
+
+
+@pytest.mark.parametrize(("m", "major"), [(128, "K"), (64, "MN"), (32, "K")])
+def test_a_mask_shifts_b_to_its_columns_and_counts_those_of_the_result(m: int, major: str):
+    n, shift, k = 64, 3, 64
+    bits = mask_bits(0, 0b1111, 5, 59, shift=shift)
+    zeros = zero_columns(bits, m, n)
+    a, b = matrix(bf16, m, k, 1), matrix(bf16, 2 * n, k, 2)
+    kernel = product_kernel(m, n, bf16, f32, ws=True, major_b=major, stored_n=2 * n)
+    report = emulate(masked(kernel, bits), a, b if major == "K" else np.ascontiguousarray(b.T))
+    exact = a.astype(float) @ np.where(zeros[:, None], 0, b[shift : shift + n].astype(float)).T
+    got = report.outputs[-1].reshape(-1)[: m * n].reshape(m, n).astype(float)  # C is told stored_n columns
+    np.testing.assert_allclose(got, exact, rtol=1e-5, atol=1e-5 * np.abs(exact).max())
+    assert [finding for finding in report.findings if finding.severity == "error"] == []
+
+
+def test_a_shift_beyond_the_limit_and_reserved_bits_are_refused():
+    with pytest.raises(InvalidOperandError, match="reserved"):
+        zero_columns(1 << 36, 128, 64)
+    assert column_shift(mask_bits(0, 0, 3, 4, shift=32), 64) == 32
+    with pytest.raises(InvalidOperandError, match="at most 16"):
+        column_shift(mask_bits(0, 0, 3, 4, shift=17), 32)
+
+
+def test_a_collector_that_holds_b_serves_every_shift_that_its_descriptor_declares():
+    kernel = product_kernel(128, 64, bf16, f32, ws=True, stored_n=128)
+    program = masked(kernel, mask_bits(0, 0, 3, 4, on=0))
+    lines = [line for line in program.text.splitlines() if "tcgen05.mma.ws" in line]
+    idesc = lines[0].split(", ")[3]
+    declared = [line.replace(idesc, str(int(idesc) | 1 << 30)) for line in lines]  # 8 columns
+    filled = declared[0].replace("f16 ", "f16.collector::b0::fill ")
+    shifted = hex(mask_bits(0, 0, 3, 4, on=0, shift=3))
+    used = ", ".join([*declared[0].replace("f16 ", "f16.collector::b0::lastuse ").split(", ")[:4], "1", f"{shifted};"])
+    text = program.text.replace(lines[0], filled).replace(lines[3], f"{lines[3]}\n{used}")
+    a, b = matrix(bf16, 128, 64, 1), matrix(bf16, 128, 64, 2)
+    report = emulate(replace(program, text=text), a, b)
+    assert "collector-without-fill" not in {finding.rule for finding in report.findings}
+    left, right = a.astype(float), b.astype(float)
+    exact = left @ right[:64].T + left[:, :16] @ right[3:67, :16].T
+    got = report.outputs[-1].reshape(-1)[: 128 * 64].reshape(128, 64).astype(float)
+    np.testing.assert_allclose(got, exact, rtol=1e-5, atol=1e-5 * np.abs(exact).max())
+    last = used.replace(lines[0].split(", ")[2], lines[3].split(", ")[2])
+    report = emulate(replace(program, text=text.replace(used, last)), a, b)
+    assert "collector-without-fill" in {finding.rule for finding in report.findings}
+
+
+def test_a_reused_b_is_shifted_no_further_than_its_descriptor_declares():
+    kernel = product_kernel(128, 64, bf16, f32, ws=True, stored_n=128)
+    program = masked(kernel, mask_bits(0, 0, 3, 4, on=0, shift=3), ".collector::b0::use")
+    with pytest.raises(InvalidOperandError, match="declares"):
+        emulate(program, matrix(bf16, 128, 64, 1), matrix(bf16, 128, 64, 2))
 
 
 @pytest.mark.sample(5)

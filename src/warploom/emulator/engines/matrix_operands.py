@@ -77,6 +77,7 @@ class SharedOperand:
         rows, k: extents in elements.
         dtype: unsigned type of the elements.
         addresses: how its descriptors are interpreted.
+        used: the rows that the MMA multiplies.
     """
 
     bits: int
@@ -85,6 +86,7 @@ class SharedOperand:
     major: str
     dtype: DType
     addresses: Addresses = of_sm_90
+    used: slice = field(default_factory=lambda: slice(None))
     _maps: dict[int, ChunkMap] = field(default_factory=dict)
 
     def at(self, descriptor: int) -> ChunkMap:
@@ -103,15 +105,15 @@ class SharedOperand:
         return found
 
     def read(self, shared: Region, descriptor: int) -> np.ndarray:
-        """The operand's raw bits, (rows, k) unsigned; single bits one to a byte."""
+        """The raw bits of the rows used, (rows, k) unsigned; single bits one to a byte."""
         raw = np.take(shared.as_type(_CHUNK_TYPE), self.at(descriptor).chunks)
         if self.bits == 1:
-            return np.unpackbits(raw.view(np.uint8), axis=-1, bitorder="little")
+            return np.unpackbits(raw.view(np.uint8), axis=-1, bitorder="little")[self.used]
         elements = raw.view(f"u{self.bits // 8}")
         if self.major == "K":
-            return elements
+            return elements[self.used]
         per_chunk = CHUNK * 8 // self.bits
-        return elements.reshape(-1, self.k, per_chunk).transpose(0, 2, 1).reshape(self.rows, self.k)
+        return elements.reshape(-1, self.k, per_chunk).transpose(0, 2, 1).reshape(self.rows, self.k)[self.used]
 
 
 def chunks_of(

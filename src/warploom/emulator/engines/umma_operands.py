@@ -38,12 +38,14 @@ def row_bytes(of: InstructionDescriptor, name: str) -> int:
     return stored * bits // 8
 
 
-def shared_operand(of: InstructionDescriptor, name: str, rows: int) -> SharedOperand:
-    """The location of the `rows` rows of "a" or "b" in the shared memory of one CTA."""
+def shared_operand(of: InstructionDescriptor, name: str, rows: int, first: int = 0) -> SharedOperand:
+    """The location of the `rows` rows of "a" or "b" in the shared memory of one CTA, from row `first` on."""
     kind, mn_major = (of.a, of.mn_major_a) if name == "a" else (of.b, of.mn_major_b)
     bits = max(bits_of(kind), 8)
     unit = _UNITS.get(bits, dtypes.b8)
-    return SharedOperand(bits, rows, row_bytes(of, name) * 8 // bits, "MN" if mn_major else "K", unit, of_sm_100)
+    whole = 128 // bits if mn_major else 1  # rows of a chunk of 16 bytes
+    covered, k = -(-(first + rows) // whole) * whole, row_bytes(of, name) * 8 // bits
+    return SharedOperand(bits, covered, k, "MN" if mn_major else "K", unit, of_sm_100, slice(first, first + rows))
 
 
 def codes(raw: np.ndarray, kind: str, packed: bool) -> np.ndarray:

@@ -47,8 +47,11 @@ class Plan:
 
 
 @lru_cache(maxsize=512)
-def plan(kind: str, bits: int, group: int, sparse: bool, stationary: bool) -> Plan:
-    """The plan of an instruction descriptor. Raises InvalidOperandError for anything the kind does not support."""
+def plan(kind: str, bits: int, group: int, sparse: bool, stationary: bool, first: int = 0) -> Plan:
+    """The plan of an instruction descriptor. Raises InvalidOperandError for anything the kind does not support.
+
+    first: the first column of B that `.ws` multiplies.
+    """
     found = instruction_descriptor.decode(kind, bits)
     if found.sparse != sparse:
         raise InvalidOperandError(
@@ -65,7 +68,7 @@ def plan(kind: str, bits: int, group: int, sparse: bool, stationary: bool) -> Pl
     rows, columns = found.m // group, found.n // group
     return Plan(
         found, group, rows, columns,
-        shared_operand(found, "a", rows), shared_operand(found, "b", columns),
+        shared_operand(found, "a", rows), shared_operand(found, "b", columns, first),
         matrix_a(found.m, group), accumulator(found.m, found.n, group, sparse, stationary), dense(found),
     )  # fmt: skip
 

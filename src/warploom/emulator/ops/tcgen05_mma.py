@@ -19,7 +19,7 @@ from ...isa.instructions.tcgen05_mma import kind_of
 from ...isa.tcgen05_descriptor import ABSOLUTE
 from ...isa.tensor_cells import Block, factor_cells, metadata_cells, metadata_lanes
 from ...isa.tensor_memory import LANE_SHIFT
-from ...isa.zero_columns import zero_columns
+from ...isa.zero_columns import column_shift, zero_columns
 from ...plural import counted
 from ..engines import sparse_rows, umma
 from ..engines.matrix_operands import OperandPlace, SharedOperand, chunks_of
@@ -62,6 +62,7 @@ class Multiply:
     shift: int
     moves_a: bool
     zeros: int
+    reuses_b: bool
 
     def step(self, frame: Frame) -> None:
         check_peer(frame, self.group)
@@ -71,8 +72,11 @@ class Multiply:
 
     def _issue(self, frame: Frame, lane: int, adds: bool) -> None:
         bits = lane_value(frame, self.idesc, lane)
+        form = (self.kind, bits, self.group, self.metadata is not None, self.stationary)
         try:
-            what = plan(self.kind, bits, self.group, self.metadata is not None, self.stationary)
+            what = plan(*form)
+            if shift := self._column_shift(frame, lane, what):
+                what = plan(*form, shift)
         except (InvalidOperandError, UnsupportedInstructionError) as error:
             frame.error(type(error), error.what, lane, expected=error.expected, got=error.got)
         if what.of.wide_k:
@@ -243,14 +247,26 @@ class Multiply:
         kept = np.unpackbits(words.view(np.uint8), bitorder="little").astype(np.bool_)
         return kept[: what.of.m] if kept.any() else None
 
+    def _column_shift(self, frame: Frame, lane: int, what: Plan) -> int:
+        """The first column of B that is multiplied. A collector buffer has as many more columns as was declared."""
+        if self.zeros < 0:
+            return 0
+        shift = column_shift(lane_value(frame, self.zeros, lane), what.of.m)
+        if self.reuses_b and shift > what.of.max_shift:
+            raise InvalidOperandError(
+                "the zero-column mask shifts a reused B further than the instruction descriptor declares",
+                expected=f"at most {what.of.max_shift}, by its bits 30 and 31", got=str(shift),
+            )  # fmt: skip
+        return shift
+
     def _zero_columns(self, frame: Frame, lane: int, what: Plan) -> np.ndarray | None:
         """The columns of B that count as zeros, (n,) bool."""
         if self.zeros < 0:
             return None
         try:
             return zero_columns(lane_value(frame, self.zeros, lane), what.of.m, what.of.n)
-        except (InvalidOperandError, UnsupportedInstructionError) as error:
-            frame.error(type(error), error.what, lane, expected=error.expected, got=error.got)
+        except InvalidOperandError as error:
+            frame.error(InvalidOperandError, error.what, lane, expected=error.expected, got=error.got)
 
     # -- arithmetic ----------------------------------------------------------------------------------------------
 
@@ -372,6 +388,7 @@ def mma(d: Decode) -> Step:
         shift=d.constant("scale") if "scale" in d.operands else 0,
         moves_a=bool(d.modifiers.get("ashift")),
         zeros=d.source("zeros", dtypes.b64) if stationary and d.has("zeros") else -1,
+        reuses_b=stationary and str(d.modifiers.get("collector")).endswith(("::use", "::lastuse")),
     ).step
 
 

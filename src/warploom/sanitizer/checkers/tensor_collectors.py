@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import starmap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,12 +26,13 @@ class CollectorOperand:
     """An operand that an MMA has left in a collector buffer.
 
     Attributes:
-        place: where it was read; writes: for each of its granules in shared memory, the number of its last write.
+        place: where it was read; B's is the same at every column shift. writes: for each of its granules in shared
+            memory, by number, its last write.
         cells: its cells in tensor memory; stale: True if they have been written since.
     """
 
     place: tuple[object, ...]
-    writes: tuple[np.ndarray, ...]
+    writes: tuple[tuple[np.ndarray, np.ndarray], ...]
     cells: tuple[Cells, ...] = ()
     stale: bool = False
 
@@ -82,8 +84,8 @@ class TensorCollectors(Observer):
                 shadow = state.shadows[one.region]
                 granules = granules_of(shadow, one, flight, self._operands)
                 shadow.settle(granules)
-                writes.append(shadow.last[granules].copy())
-            return CollectorOperand(tuple((id(one.region), id(one.map)) for one in shared), tuple(writes))
+                writes.append((np.arange(len(shadow.last))[granules], shadow.last[granules].copy()))
+            return CollectorOperand(tuple(map(_place, shared)), tuple(writes))
         first = next(one for one in operation.sources if isinstance(one, Cells))
         return CollectorOperand((id(first.region), first.columns.start), (), (first,))
 
@@ -94,7 +96,7 @@ class TensorCollectors(Observer):
             holds = "which is empty"
         elif before.place != now.place:
             holds = "which holds another operand"
-        elif before.stale or any(not np.array_equal(*pair) for pair in zip(before.writes, now.writes, strict=True)):
+        elif before.stale or any(starmap(_written, zip(before.writes, now.writes, strict=True))):
             holds = "and the operand has been written since the MMA that filled it"
         else:
             return
@@ -106,3 +108,23 @@ class TensorCollectors(Observer):
                 f"{at(issuer.operation)} takes {collector[0].upper()} from collector {collector}, {holds}",
                 codes, issuer.frame.cta, issuer.frame.first_warp,
             )  # fmt: skip
+
+
+def _place(one: OperandPlace) -> tuple[object, ...]:
+    """Region, layout, first chunks and extents of an operand, without the columns that a shift adds."""
+    what, used = one.operand, one.operand.used
+    first = tuple(one.map.chunks[:2, :2].ravel().tolist())
+    return (
+        id(one.region),
+        what.bits,
+        what.major,
+        what.k,
+        what.rows if used.stop is None else used.stop - used.start,
+        first,
+    )
+
+
+def _written(before: tuple[np.ndarray, np.ndarray], now: tuple[np.ndarray, np.ndarray]) -> bool:
+    """True if a granule that both operands have was written in between."""
+    _, mine, others = np.intersect1d(before[0], now[0], return_indices=True)
+    return not np.array_equal(before[1][mine], now[1][others])
