@@ -116,3 +116,10 @@ def test_keys_of_a_tile_and_stages_that_do_not_fit_are_refused():
 def test_a_fusion_that_is_unknown_is_refused():
     with refused("argument"):
         gemm.build(Config(), Product(), Fusion(activation="gel"))
+
+
+def test_rows_of_d_that_begin_inside_16_bytes_are_refused_before_anything_runs():
+    """Its threads store 16 bytes at a time, so that N may be odd, but not the distance of two rows."""
+    a, b = (np.zeros((rows, 64), ml_dtypes.bfloat16) for rows in (130, 49))
+    with refused("wrong-layout", got="strides of (98, 2) bytes for shape (130, 49)"):
+        gemm.build(Config(tile_m=128, tile_n=64, stages=2), whole=False).emulate(a, b)

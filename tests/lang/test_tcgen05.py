@@ -13,7 +13,7 @@ from warploom import Tile, kernel, ptx, reg, smem, tmem
 from warploom.errors import ArgumentError, TraceError, VerificationError, WarploomError
 from warploom.isa import arch, instruction_descriptor, tensor_memory
 from warploom.lang.emit import ptx_version
-from warploom.types import b128, bf16, e4m3, f16, f32, s8, s32, u32
+from warploom.types import b128, bf16, e4m3, f16, f32, f64, s8, s32, u32
 
 BLOCK_K = 64
 
@@ -427,6 +427,66 @@ def test_scale_factors_belong_to_the_kinds_that_have_them():
 
     refusal(without)
     assert "scales" in str(refusal(missing).expected)
+
+
+@pytest.mark.parametrize(
+    ("rows_a", "rows_b", "got"),
+    [(64, 64, "scale factors of 64"), (128, 32, "scale factors of 32"), (128, 64, ""), (256, 96, "")],
+)
+def test_scale_factors_of_fewer_rows_than_the_product_has_are_refused(rows_a, rows_b, got):
+    def body():
+        memory = tmem.alloc(256)
+        acc, a, b = memory.accumulator(128, 64), smem.umma_tile(e4m3, (128, 128)), smem.umma_tile(e4m3, (64, 128))
+        of_a, of_b = memory.scales(rows_a, blocks=2), memory.scales(rows_b, buffers=2)
+        scales = ptx.tcgen05.Scales(of_a[0] + 4, of_b[ptx.special.tid.x() & 1])
+        ptx.tcgen05.mma(acc[0], a[0].k(0), b[0].k(0), scales=scales)
+
+    if got:
+        error = refusal(body)
+        assert (error.code, error.got) == ("matrix-shape", got)
+    else:
+        traced(body).ptx()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"scales": (1, 2)}, {"metadata": 3}, {"lanes": 5}, {"lanes": [1, 2, 3, 4]}, {"negate": True},
+        {"negate": (True,)}, {"collector": 3}, {"ws": "yes"}, {"accumulate": 1}, {"idesc": "f16"}, {"scale_d": "1"},
+        {"selector": None},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_options_of_other_types_are_refused_in_words(options):
+    def body():
+        a, b = operands(128, 64)
+        ptx.tcgen05.mma(tmem.alloc(64).accumulator(128, 64)[0], a[0].k(0), b[0].k(0), **options)
+
+    assert refusal(body).code == "trace"
+
+
+def test_factors_are_an_address_and_an_accumulator_has_a_type_of_sums():
+    def unindexed():
+        memory = tmem.alloc(256)
+        factors = memory.scales(128)
+        a, b = operands(128, 64, e4m3)
+        scales = ptx.tcgen05.Scales(factors, factors)
+        ptx.tcgen05.mma(memory.accumulator(128, 64)[0], a[0].k(0), b[0].k(0), scales=scales)
+
+    assert "factors[0]" in refusal(unindexed).hint
+    error = refusal(lambda: tmem.alloc(32).accumulator(128, 32, f64))
+    assert (error.code, error.got) == ("matrix-shape", "f64")
+
+
+def test_an_operand_that_the_target_lacks_is_not_taken_for_the_instruction():
+    """sm_110a multiplies f16, but does not divide D."""
+
+    def body():
+        a, b = operands(128, 64)
+        ptx.tcgen05.mma(tmem.alloc(64).accumulator(128, 64)[0], a[0].k(0), b[0].k(0), scale_d=1)
+
+    some, none = (refusal(body, VerificationError, target=target) for target in ("sm_110a", "sm_90a"))
+    assert some.what.removesuffix("sm_110a") != none.what.removesuffix("sm_90a")
 
 
 def test_an_accumulator_is_indexed_and_its_memory_opened():

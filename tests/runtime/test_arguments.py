@@ -124,6 +124,23 @@ def test_a_misaligned_gpu_address_that_tma_cannot_take_is_refused_by_name():
     assert caught.value.got == "0x7f0000000002" and "16" in caught.value.expected
 
 
+@pytest.mark.parametrize(
+    ("rows", "pitch", "code"), [(128, 194, "wrong-layout"), (128, 196, ""), (1, 194, "")],
+    ids=["misaligned", "padded", "one row"],
+)  # fmt: skip
+def test_rows_that_begin_where_the_kernel_cannot_access_them_are_refused(rows, pitch, code):
+    """A stride is of no account where there is one row."""
+    of_c = ArraySpec("C", (rows, "N"), f32, "out", order="rows", row_align=16)
+    program, (a, b, _) = gemm(arrays=(*gemm().arrays[:2], of_c)), arrays()
+    c = np.zeros((rows, pitch), "f4")[:, :192]
+    if not code:
+        assert bound(program, a, b, c).dims["N"] == 192
+        return
+    with refused(code, got=f"strides of ({4 * pitch}, 4) bytes for shape ({rows}, 192)") as caught:
+        bound(program, a, b, c)
+    assert "16 bytes" in caught.value.expected
+
+
 def test_a_size_the_kernel_cannot_do_is_its_own_error():
     def refuse(dims):
         raise ArgumentError("this K is too deep", got=dims["K"])

@@ -282,12 +282,14 @@ def _parameters(kernel: Kernel, trace: Trace, arrays: list[ArrayHandle]) -> list
 def _array_spec(trace: Trace, handle: ArrayHandle, is_output: bool) -> ArraySpec:
     spec = handle.spec
     order = spec.order if "pointer" not in handle.uses or "stride" in handle.uses else "C"
-    align = max(spec.dtype.bytes, trace.aligned.get(handle.name, 1), 16 if "map" in handle.uses else 1)
+    accessed = max(spec.dtype.bytes, trace.aligned.get(handle.name, 1))
+    align = max(accessed, 16 if "map" in handle.uses else 1)
+    between = accessed if "stride" in handle.uses else 1
     role = "out" if is_output else "inout" if handle.name in trace.written else "in"
     role = WORKSPACE if spec.workspace else role
     return ArraySpec(
-        handle.name, spec.shape, spec.dtype, role, spec.multiple, order, align, over=spec.over, overhang=spec.overhang,
-        peers=spec.peers,
+        handle.name, spec.shape, spec.dtype, role, spec.multiple, order, align, between, over=spec.over,
+        overhang=spec.overhang, peers=spec.peers,
     )  # fmt: skip
 
 

@@ -254,8 +254,9 @@ def _check_target(trace: Trace, opcode: str, match: Any) -> None:
     for arch, ptx in needed:
         if not target.supports(arch):
             wanted = arch.split()[0]
+            fewer = any(_is_known(target, other) for other in table.match(opcode))
             raise VerificationError(
-                f"`{opcode}` does not exist on {trace.arch}",
+                f"`{opcode}` {'with these operands ' * fewer}does not exist on {trace.arch}",
                 where=trace.location(),
                 expected=f"arch={wanted!r}" + (" (the plain target lacks it)" if wanted[:-1] == trace.arch else ""),
                 got=f"arch={trace.arch!r}",
@@ -267,6 +268,12 @@ def _check_target(trace: Trace, opcode: str, match: Any) -> None:
                 where=trace.location(),
                 got=f"PTX {trace.ptx_version[0]}.{trace.ptx_version[1]}",
             )
+
+
+def _is_known(target: isa_arch.Arch, match: Any) -> bool:
+    """Whether a target has a row with its modifiers."""
+    requirements = (arch for _, arch, _ in match.form.requirements(match.modifiers))
+    return all(map(target.supports, (match.form.arch, *requirements)))
 
 
 def _form(trace: Trace, opcode: str, arguments: Sequence[Any], codes: tuple[Any, ...]) -> Form:

@@ -90,8 +90,9 @@ class Tcgen05:
 
     # -- MMAs --------------------------------------------------------------------------------------------------------
 
+    @typed
     def mma(
-        self, d: AccumulatorBuffer, a: Any, b: Any, *, accumulate: bool | Predicate = True, kind: str = "",
+        self, d: Any, a: Any, b: Any, *, accumulate: bool | Predicate = True, kind: str = "",
         scales: Scales | None = None, collector: str = "", lanes: Sequence[Register] | None = None,
         scale_d: int = 0, ws: bool = False, metadata: TensorAddress | None = None, selector: int = 0,
         negate: tuple[bool, bool] = (False, False), idesc: int | Register | None = None, pred: Predicate | None = None,
@@ -132,6 +133,8 @@ class Tcgen05:
                 f"D of .kind::{found.kind} cannot be divided", expected=f"scale_d=0, or .kind::{' or '.join(SCALED_D)}",
                 got=f"scale_d={scale_d}",
             )  # fmt: skip
+        if lanes is not None:
+            _check_lanes(trace, lanes, 4 * d.of.memory.group)
         words = f"tcgen05.mma{'.ws' * ws}{'.sp' * (metadata is not None)}.{_group(d.of.memory.group)}"
         words += f".kind::{found.kind}"
         if scales is not None:
@@ -239,6 +242,12 @@ def _group(group: int) -> str:
     if group not in (1, 2):
         raise Trace.current().error("an operation is for one CTA or for a pair", expected="group=1 or 2", got=group)
     return f"cta_group::{group}"
+
+
+def _check_lanes(trace: Trace, lanes: Sequence[Register], count: int) -> None:
+    if len(lanes) != count or not all(isinstance(each, Register) for each in lanes):
+        raise trace.error("lanes of D are disabled by one register for each 32 of them",
+                          expected=f"{count} registers of 32 bits", got=repr(list(lanes)))  # fmt: skip
 
 
 def _collector(trace: Trace, collector: str, ws: bool) -> str:

@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 class TensorAddress(Operand):
     """An address in tensor memory: a register plus a constant number of columns; `[%r1+32]` in an instruction.
 
-    `address + n` is n columns further, n an int or a register. `dtype`: type of the elements there, if known.
+    `address + n` is n columns further, n an int or a register. `dtype`: type of the elements there, if known;
+    `rows`: rows of A or B whose scale factors are there, if they are scale factors.
     """
 
-    def __init__(self, base: Register, column: int = 0, dtype: DType | None = None) -> None:
-        self.trace, self.base, self.column, self.dtype = base.trace, base, column, dtype
+    def __init__(self, base: Register, column: int = 0, dtype: DType | None = None, rows: int = 0) -> None:
+        self.trace, self.base, self.column, self.dtype, self.rows = base.trace, base, column, dtype, rows
         self.code: Any = ("[", base.code)
 
     def operand(self, trace: Trace, kind: str) -> nodes.Operand:
@@ -41,14 +42,14 @@ class TensorAddress(Operand):
     def shift(self, columns: int | Register) -> TensorAddress:
         """The address `columns` columns further."""
         if isinstance(columns, Register):
-            return TensorAddress(moved(self.register(), unsigned(columns)), 0, self.dtype)
-        return TensorAddress(self.base, self.column + columns, self.dtype)
+            return TensorAddress(moved(self.register(), unsigned(columns)), 0, self.dtype, self.rows)
+        return TensorAddress(self.base, self.column + columns, self.dtype, self.rows)
 
     __add__ = shift
 
     def mine(self) -> TensorAddress:
         """This address in the quarter of lanes that the thread's warp can access, for its loads and stores."""
-        return TensorAddress(moved(self.base, quarter(self.trace)), self.column, self.dtype)
+        return TensorAddress(moved(self.base, quarter(self.trace)), self.column, self.dtype, self.rows)
 
     def __repr__(self) -> str:
         return f"TensorAddress({self.base.name}+{self.column})"
@@ -74,12 +75,14 @@ class TensorTile:
         columns: columns per buffer.
         buffers: the number of buffers.
         dtype: type of the elements, if known.
+        rows: of scale factors, the rows of A or B that they are for; else 0.
     """
 
     def __init__(
-        self, memory: TensorMemory, start: int, columns: int, buffers: int, dtype: DType | None = None
+        self, memory: TensorMemory, start: int, columns: int, buffers: int, dtype: DType | None = None, rows: int = 0
     ) -> None:
         self.memory, self.start, self.columns, self.buffers, self.dtype = memory, start, columns, buffers, dtype
+        self.rows = rows
 
     def __len__(self) -> int:
         return self.buffers
@@ -90,10 +93,10 @@ class TensorTile:
         if isinstance(index, Register):
             result = Register(trace, dtypes.b32)
             issue("mad.lo.u32", result, unsigned(index), self.columns, base, trace=trace)
-            return TensorAddress(result, self.start, self.dtype)
+            return TensorAddress(result, self.start, self.dtype, self.rows)
         if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < self.buffers:
             raise trace.error("no such buffer", expected=f"0 to {self.buffers - 1}", got=repr(index))
-        return TensorAddress(base, self.start + index * self.columns, self.dtype)
+        return TensorAddress(base, self.start + index * self.columns, self.dtype, self.rows)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.columns} columns from {self.start}, buffers={self.buffers})"

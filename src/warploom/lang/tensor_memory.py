@@ -129,7 +129,13 @@ class TensorMemory:
             buffers: the number of buffers, one after the other: `acc[i]`.
             ws, sparse: properties of the MMAs that affect the layout.
         """
-        kinds = kinds_with(result=dtypes.of(dtype).name) or tuple(KINDS)
+        kinds = kinds_with(result=dtypes.of(dtype).name)
+        if not kinds:
+            raise self.trace.error(
+                f"no product adds up in {dtypes.of(dtype)}", code="matrix-shape", got=str(dtypes.of(dtype)),
+                expected=" or ".join(dict.fromkeys(result for kind in KINDS.values() for result in kind.results)),
+                hint="memory.tile(columns) is for cells of any content",
+            )  # fmt: skip
         allowed = [extents(kind, self.group, sparse, ws) for kind in kinds]
         if not any(m in rows and n in columns for rows, columns in allowed):
             raise self.trace.error(
@@ -164,7 +170,7 @@ class TensorMemory:
         """
         columns = -(-rows // QUARTER) * blocks
         start = self._take(columns, buffers, name or "scales", f"factors of {rows} rows, {4 * blocks} each")
-        return TensorTile(self, start, columns, buffers)
+        return TensorTile(self, start, columns, buffers, rows=rows)
 
     def _take(self, columns: int, buffers: int, default: str, detail: str) -> int:
         trace = self.trace

@@ -69,6 +69,8 @@ def describe(
     if not isinstance(d, AccumulatorBuffer):
         hint = "index it: acc[0]" if hasattr(d, "path") else "make one with memory.accumulator(m, n)"
         raise trace.error("d of a tcgen05.mma is an accumulator in tensor memory", got=repr(d), hint=hint)
+    if len(negate) != 2:
+        raise trace.error("negate= is for a and for b", expected="two of True and False", got=repr(negate))
     accumulator, group = d.of, d.of.memory.group
     dtype_b = stage_of(trace, "b", b).layout.dtype if not isinstance(b, Register) else None
     dtype_a = _dtype_a(trace, a, dtype_b)
@@ -89,6 +91,9 @@ def describe(
         depth = made.k * dtype_b.bits // (8 * dtype_b.bytes)
         _extent(trace, "a", a, rows, depth // 2 if sparse else depth)
         _extent(trace, "b", b, accumulator.n // group, depth)
+        if scales is not None:
+            _factors(trace, "a", scales.a, rows)
+            _factors(trace, "b", scales.b, accumulator.n // accumulator.path.parts)
     a_operand = a if isinstance(a, TensorAddress) else shared_descriptor(trace, "a", a)
     return Operands(kind, a_operand, shared_descriptor(trace, "b", b), given)
 
@@ -199,3 +204,16 @@ def _extent(trace: Trace, name: str, tile: Any, rows: int, depth: int) -> None:
             hint="slice it: tile[stage].k(i) is one instruction deep, tile[stage].rows(start, count) some rows",
             code="matrix-shape",
         )
+
+
+def _factors(trace: Trace, name: str, where: Any, rows: int) -> None:
+    """Check that the columns of scale factors are for as many rows of A or B as a CTA's product takes."""
+    if not isinstance(where, TensorAddress):
+        raise trace.error(f"the scale factors of {name} are at an address in tensor memory", got=repr(where),
+                          expected="a buffer of memory.scales(rows)", hint="index it: factors[0]")  # fmt: skip
+    if 0 < where.rows < rows:
+        raise trace.error(
+            f"this MMA takes the scale factors of {rows} {'rows of a' if name == 'a' else 'columns of b'} in each CTA",
+            expected=f"memory.scales({rows})", got=f"scale factors of {where.rows}", code="matrix-shape",
+            consequence="the columns after them would be taken for scale factors",
+        )  # fmt: skip

@@ -94,6 +94,7 @@ class ArraySpec:
         order: "C" requires a contiguous row-major array; "rows" leaves the outer strides free (as a tensor map can
             address: innermost dimension contiguous); "any" leaves everything to the kernel.
         align: bytes the address must be divisible by.
+        row_align: bytes that the strides must be divisible by, but the innermost: rows begin at multiples of them.
         may_alias: True if an out array may overlap an in array.
         over: name of the in array whose exact memory an out array may use: same address, shape and strides.
         overhang: nothing else uses the memory after a row, up to a multiple of 16 bytes. Tensor stores write it (rule
@@ -108,6 +109,7 @@ class ArraySpec:
     multiple: tuple[int, ...] = ()
     order: str = "C"
     align: int = 1
+    row_align: int = 1
     may_alias: bool = False
     over: str = ""
     overhang: bool = False

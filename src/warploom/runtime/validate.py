@@ -138,6 +138,17 @@ def _check_layout(program: Program, spec: ArraySpec, array: ArrayView) -> None:
             got=f"strides of {array.strides} bytes",
             hint="copy it",
         )
+    if any(
+        length > 1 and stride % spec.row_align
+        for length, stride in zip(array.shape[:-1], array.strides[:-1], strict=True)
+    ):
+        raise _wrong_layout(
+            f"argument `{spec.name}` of {program.title} has rows that begin at misaligned addresses",
+            expected=f"strides that are multiples of {spec.row_align} bytes",
+            got=f"strides of {array.strides} bytes for shape {array.shape}",
+            consequence=f"the kernel accesses {spec.row_align} bytes of a row at a time, which would fault",
+            hint="use a part of an array with longer rows; warploom.matmul pads",
+        )
     if array.device == "cuda" and array.pointer % spec.align:
         raise _wrong_layout(
             f"argument `{spec.name}` of {program.title} is misaligned",
