@@ -13,6 +13,9 @@ from .isa.dtypes import (
     b128,
     bf16,
     bf16x2,
+    e2m1,
+    e2m3,
+    e3m2,
     e4m3,
     e4m3x2,
     e5m2,
@@ -32,6 +35,8 @@ from .isa.dtypes import (
     u16,
     u32,
     u64,
+    ue4m3,
+    ue8m0,
 )
 
 __all__ = [
@@ -44,6 +49,9 @@ __all__ = [
     "b8",
     "bf16",
     "bf16x2",
+    "e2m1",
+    "e2m3",
+    "e3m2",
     "e4m3",
     "e4m3x2",
     "e5m2",
@@ -63,4 +71,6 @@ __all__ = [
     "u32",
     "u64",
     "u8",
+    "ue4m3",
+    "ue8m0",
 ]

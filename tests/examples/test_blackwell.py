@@ -27,7 +27,8 @@ def _load(name: str) -> Any:
 
 
 _load("primitives")
-MODULE = _load("more_primitives")
+_load("more_primitives")
+MODULE = _load("layout_primitives")
 primitives = pytest.mark.parametrize("primitive", MODULE.PRIMITIVES, ids=lambda primitive: primitive.name)
 
 
