@@ -77,15 +77,20 @@ setp.eq.u32 %p5, %rank, 0;
 and.pred %p5, %p5, %first;
 @%p5 tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [bar], %h0;
 """
-_SHIFT = """
+_STORED = """
 tcgen05.st.sync.aligned.32x32b.x8.b32 [%r8], {%idx, %idx, %idx, %idx, %idx, %idx, %idx, %idx};
 tcgen05.wait::st.sync.aligned;
+"""
+_SHIFT = (
+    _STORED
+    + """
 barrier.cluster.arrive.aligned;
 barrier.cluster.wait.aligned;
 setp.eq.u32 %p5, %rank, 0;
 and.pred %p5, %p5, %first;
 @%p5 tcgen05.shift.cta_group::2.down [%r8];
 """
+)
 """Something of the pair that a commit tells of."""
 _H0 = ".reg .b16 %h0;\n"
 _PAIR = _H0 + INIT + CLUSTER_SYNC + PAIR_ALLOC
@@ -120,6 +125,17 @@ BUGS: tuple[Bug, ...] = (
         ("https://github.com/NVIDIA/cutlass/issues/3435",),
         Blackwell(_PAIR + PAIR_FREE, cluster=2),
         Blackwell(_PAIR + _PAIR_DONE, cluster=2),
+    ),
+    Bug(
+        "columns of a pair freed while the peer may still use them",
+        "pair-frees-while-peer-uses-columns",
+        (
+            "https://github.com/triton-lang/triton/pull/8874",
+            "https://github.com/facebookexperimental/triton/pull/1707",
+        ),
+        Blackwell(_PAIR + CLUSTER_SYNC + _STORED + "bar.sync 0;\n" + PAIR_FREE, cluster=2),
+        Blackwell(_PAIR + CLUSTER_SYNC + _STORED + _PAIR_DONE, cluster=2),
+        severity="warning",
     ),
     Bug(
         "columns of a pair allocated before the peer runs",

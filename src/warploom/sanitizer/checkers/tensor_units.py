@@ -12,7 +12,7 @@ import numpy as np
 
 from ...emulator.machine.events import Observer
 from ...emulator.machine.registers import WARP
-from ...emulator.machine.tensor_memory import Columns, peer_of, tensor_memory_of
+from ...emulator.machine.tensor_memory import Cells, Columns, peer_of, tensor_memory_of
 from ...isa import effects
 from ..happens_before.access import InFlight, flights_of
 from ..report.findings import at
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from ...emulator.machine.async_operation import AsyncOperation
     from ...emulator.machine.frame import Issuer
     from ...emulator.machine.machine import Cta, Warp
+    from ...emulator.machine.operation import Operation
     from ..context import Context
+    from ..happens_before.clocks import WarpClock
     from ..happens_before.state import ClusterState
 
 
@@ -43,11 +45,13 @@ class Notes:
     Attributes:
         threads: (CTA's rank, thread) -> its latest operation that a commit covers.
         allocated: of pairs.
+        latest: of pairs: (CTA's rank, warp, instruction) -> the latest of its operations on tensor memory.
         last: CTA's rank -> its latest allocation.
     """
 
     threads: dict[tuple[int, int], InFlight] = field(default_factory=dict)
     allocated: dict[Columns, Allocation] = field(default_factory=dict)
+    latest: dict[tuple[int, int, Operation], InFlight] = field(default_factory=dict)
     last: dict[int, Columns] = field(default_factory=dict)
 
 
@@ -56,7 +60,7 @@ class TensorUnits(Observer):
 
     rules = (
         "commit-by-another-thread", "product-by-several-lanes", "columns-not-freed", "growing-allocation",
-        "pair-frees-before-peer-has-columns", "empty-multicast-commit",
+        "pair-frees-before-peer-has-columns", "pair-frees-while-peer-uses-columns", "empty-multicast-commit",
     )  # fmt: skip
     only_with = "tcgen05"
 
@@ -76,6 +80,8 @@ class TensorUnits(Observer):
             for columns, allocation in notes.allocated.items():
                 if columns.cta is flight.cta and state.clocks[flight.me].weak[allocation.me] >= allocation.epoch:
                     allocation.later |= flight.done
+            if notes.allocated and any(isinstance(one, Cells) for one in (*operation.sources, *operation.targets)):
+                notes.latest[flight.cta.rank, flight.warp, flight.code] = flight
             if any(isinstance(how, effects.Signalled) for how in flight.starts.tracked):
                 warps = issuer.frame.active_lanes // WARP  # a frame may hold several
                 lanes = int(np.count_nonzero(warps == (issuer.lane or 0) // WARP))
@@ -149,23 +155,37 @@ class TensorUnits(Observer):
         )  # fmt: skip
 
     def unmade(self, kind: str, what: object, by: Issuer) -> None:
-        """The CTA of a pair that frees columns must know that its peer has returned from its allocation."""
-        if not isinstance(what, Columns) or what.group == 1:
+        """The CTA of a pair that frees columns must know that its peer has returned from its allocation, and is
+        through with its columns."""
+        if not isinstance(what, Columns) or what.group == 1 or (peer := peer_of(what.cta)) is None:
             return
-        state, peer = self.context.state(what.cta), peer_of(what.cta)
+        state = self.context.state(what.cta)
         notes, clock = state.notes(Notes), state.clock_of(by)
-        mine = next((one for one in tensor_memory_of(peer).of(peer) if one.start == what.start), None) if peer else None
-        if mine is None or mine not in notes.allocated:
-            return
-        allocation, codes = notes.allocated[mine], (by.operation, mine.by.operation)
+        mine = next((one for one in tensor_memory_of(peer).of(peer) if one.start == what.start), None)
+        if mine is not None and mine in notes.allocated:
+            self._returned(mine, notes.allocated[mine], what.cta, clock, by)
+        for (rank, _, code), flight in notes.latest.items():
+            told = flight.done & clock.known or 0 <= flight.stored <= clock.weak[flight.me]
+            codes = (by.operation, code)
+            if rank != peer.rank or told or self.context.findings.seen("pair-frees-while-peer-uses-columns", codes):
+                continue
+            self.context.findings.add(
+                "pair-frees-while-peer-uses-columns",
+                f"{what.cta.describe()} frees columns of the pair with {at(by.operation)}, and nothing that it waited "
+                f"for implies that {at(code)} of CTA rank {rank} is complete",
+                codes, what.cta,
+            )  # fmt: skip
+
+    def _returned(self, mine: Columns, allocation: Allocation, cta: Cta, clock: WarpClock, by: Issuer) -> None:
+        codes = (by.operation, mine.by.operation)
         told = clock.weak[allocation.me] >= allocation.epoch or clock.known & allocation.later
         if told or self.context.findings.seen("pair-frees-before-peer-has-columns", codes):
             return
         self.context.findings.add(
             "pair-frees-before-peer-has-columns",
-            f"{what.cta.describe()} frees columns of the pair with {at(by.operation)}, and nothing that it waited for "
+            f"{cta.describe()} frees columns of the pair with {at(by.operation)}, and nothing that it waited for "
             f"implies that CTA rank {mine.cta.rank} has returned from {at(mine.by.operation)}",
-            codes, what.cta,
+            codes, cta,
         )  # fmt: skip
 
     def exited(self, warp: Warp) -> None:
