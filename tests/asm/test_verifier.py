@@ -174,7 +174,7 @@ def test_a_wrong_instruction_is_said_in_one_sentence_at_its_line(body, part):
 
 
 def test_a_typing_mistake_in_a_name_gets_a_hint():
-    assert only(kernel("    bra LOOOP; LOOP:")).hint == "did you mean 'LOOP'?"
+    assert only(kernel("    bra LOOOP; LOOP:")).hint == "did you mean LOOP?"
 
 
 RIGHT_AND_WRONG = [

@@ -6,7 +6,6 @@ declarations, and the limits of a kernel's head. Each finding is a sentence with
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import replace
@@ -16,8 +15,7 @@ from ..errors import SourceLocation, VerificationError
 from ..isa.arch import Arch
 from ..isa.instructions import table
 from ..isa.instructions.schema import Match, OperandSpec
-from ..isa.special_registers import SPECIAL_REGISTERS
-from . import textures, widths
+from . import textures
 from .addresses import wrong_address
 from .binding import Bound, bind
 from .calls import Calls
@@ -27,27 +25,22 @@ from .function_heads import wrong_aliases, wrong_directives
 from .heads import constant_memory, limits, prototypes, target_of, version_text
 from .immediates import depends_on_constants, out_of_range
 from .initial_values import Complaint
+from .names import Names
 from .nodes import (
     JUMP_TABLE,
     Address,
     Block,
     Directive,
     Function,
-    Group,
     Instruction,
     Module,
-    Operand,
-    Pair,
-    Register,
     RegisterDeclaration,
     Statement,
-    Symbol,
     TensorAddress,
     Variable,
-    Vector,
 )
 from .printer import operand_text
-from .scopes import HIDING, Scope, declare, declare_item, declare_labels, function_scope, second_places
+from .scopes import Scope, declare, declare_item, declare_labels, function_scope, second_places
 from .variables import wrong_type, wrong_variable
 
 
@@ -85,6 +78,7 @@ class _Verifier:
 
     def run(self) -> list[VerificationError]:
         self.target, wrong = target_of(self.module, self.machine)
+        self.names = Names(self.found, self.target, self.module.version)
         self.found += wrong
         self.found += [*constant_memory(self.module), *prototypes(self.module), *wrong_aliases(self.module)]
         bodies: set[str] = set()
@@ -175,7 +169,7 @@ class _Verifier:
                 self._complain(wrong_type(f"the register {statement.names[0]}", statement.type, vector), self.near)
             elif isinstance(statement, Directive) and statement.name == JUMP_TABLE:
                 for name in statement.text.replace(",", " ").split():
-                    self._label(name, scope, self.near, ".branchtargets")
+                    self.names.label(name, scope, self.near, ".branchtargets")
         places = second_places(statements) if scope.duplicates else {}
         for name in dict.fromkeys(scope.duplicates):
             self._note(
@@ -190,7 +184,7 @@ class _Verifier:
         there are no errors."""
         before = len(self.found)
         if instruction.guard is not None:
-            self._guard(instruction, scope)
+            self.names.guard(instruction, scope)
         bound = self._bound(instruction, scope)
         if bound is None:
             return
@@ -214,14 +208,14 @@ class _Verifier:
         for name, operand in bound.operands.items():
             spec = kinds.get(name)
             if spec is not None and spec.kind == "label":
-                self._label(getattr(operand, "name", ""), scope, instruction.location, f"`{instruction.opcode}`")
+                self.names.label(getattr(operand, "name", ""), scope, instruction.location, f"`{instruction.opcode}`")
             elif spec is not None and spec.kind in ("any", "symbol"):
-                self._names(operand, scope, instruction, free=True)
+                self.names.operand(operand, scope, instruction, free=True)
             else:
                 free = spec is not None and spec.variables != ""
-                self._names(operand, scope, instruction, free)
+                self.names.operand(operand, scope, instruction, free)
                 if free and spec is not None:
-                    self._name_as_value(operand, spec, bound.match, scope, instruction)
+                    self.names.value(operand, spec, bound.match, scope, instruction)
             if spec is not None and spec.space in textures.SPACES and isinstance(operand, (Address, TensorAddress)):
                 complaints = textures.wrong_operand(operand, spec, bound.match, scope, self.independent)
                 self._complain(complaints, instruction.location, "wrong-operands")
@@ -246,7 +240,7 @@ class _Verifier:
             # An undeclared name is a likelier cause than a row that does not fit.
             before = len(self.found)
             for operand in instruction.operands:
-                self._names(operand, scope, instruction, free=True)
+                self.names.operand(operand, scope, instruction, free=True)
             if len(self.found) > before:
                 return None
             # If no row has the opcode here at all, its operands do not matter.
@@ -277,122 +271,6 @@ class _Verifier:
         for what, expected in wrong_address(operand, spec, row, scope, self.calls.caller):
             got = operand_text(operand)
             self._note(what, where=instruction.location, expected=expected, got=got, code="wrong-operands")
-
-    def _guard(self, instruction: Instruction, scope: Scope) -> None:
-        assert instruction.guard is not None
-        name = instruction.guard.register
-        meaning = scope.find(name)
-        if meaning is None:
-            self._undeclared(name, scope, instruction.location, "the predicate", "pred")
-        elif meaning.kind not in ("register", "special") or meaning.type != "pred":
-            kind = f".{meaning.type} register" if meaning.kind == "register" else meaning.kind
-            self._note(
-                f"the guard `{name}` of `{instruction.opcode}` is not a predicate",
-                where=instruction.location,
-                expected="a .pred register",
-                got=f"a {kind}",
-            )
-
-    def _label(self, name: str, scope: Scope, where: SourceLocation | None, what: str) -> None:
-        meaning = scope.find(name)
-        if meaning is None:
-            near = difflib.get_close_matches(name, [n for n in scope.known() if _is_label(scope, n)], n=1)
-            self._note(
-                f"the label {name!r} of {what} is not defined in this block or one around it",
-                where=where,
-                code="undeclared-name",
-                hint=f"did you mean {near[0]!r}?" if near else None,
-            )
-        elif meaning.kind != "label":
-            self._note(f"{what} goes to {name!r}, which is a {meaning.kind}", where=where, expected="a label")
-
-    def _names(self, operand: Operand, scope: Scope, instruction: Instruction, free: bool) -> None:
-        """Check that all names of an operand are declared. `free`: they may be variables as well as registers."""
-        if type(operand) is Register:
-            meaning = scope.find(operand.name)
-            if meaning is not None and meaning.kind == "register":
-                return
-        where = instruction.location
-        if isinstance(operand, (Register, Symbol)):
-            if operand.name.startswith("%") and operand.name in SPECIAL_REGISTERS and scope.find(operand.name):
-                self._special(operand.name, scope, where)
-                return
-            meaning = scope.find(operand.name)
-            if meaning is None:
-                self._undeclared(operand.name, scope, where, f"an operand of `{instruction.opcode}`")
-            elif meaning.kind != "register" and not free:
-                self._note(
-                    f"`{operand_text(operand)}` is a {meaning.kind}, `{instruction.opcode}` takes registers only",
-                    where=where,
-                    expected="a register",
-                    hint="take its address with mov first" if meaning.kind == "variable" else None,
-                )
-        elif isinstance(operand, Address):
-            self._names(operand.base, scope, instruction, free=True)
-        elif isinstance(operand, TensorAddress):
-            self._names(operand.base, scope, instruction, free=True)
-            for coordinate in operand.coordinates:
-                self._names(coordinate, scope, instruction, free=False)
-            if operand.sampler is not None:
-                self._names(operand.sampler, scope, instruction, free=True)
-        elif isinstance(operand, (Vector, Group)):
-            for element in operand.elements:
-                self._names(element, scope, instruction, free)
-        elif isinstance(operand, Pair):
-            self._names(operand.first, scope, instruction, free)
-            self._names(operand.second, scope, instruction, free)
-
-    def _special(self, name: str, scope: Scope, where: SourceLocation | None) -> None:
-        meaning = scope.find(name)
-        if meaning is None or meaning.kind != "special":
-            return
-        special = SPECIAL_REGISTERS[name]
-        if self.target is not None and not self.target.supports(special.arch):
-            self._note(f"{name} needs {special.arch}, the target is {self.target}", where=where, code="target-lacks-it")
-        elif self.module.version < special.ptx:
-            have = version_text(self.module.version)
-            what = f"{name} needs PTX {version_text(special.ptx)}, the text says .version {have}"
-            self._note(what, where=where, code="target-lacks-it")
-
-    def _undeclared(self, name: str, scope: Scope, where: SourceLocation | None, what: str, type_: str = "") -> None:
-        whole = name.rpartition(".")[0]
-        hiding = scope.find(whole) if name in SPECIAL_REGISTERS else None
-        if hiding is not None and hiding.kind in HIDING:
-            self._note(
-                f"{what} is {name}, and the {hiding.kind} {whole!r} hides the special registers of that name",
-                where=where,
-                code="undeclared-name",
-                hint=f"rename the {hiding.kind} {whole!r}",
-            )
-            return
-        types = scope.types()
-        candidates = [known for known in scope.known() if not type_ or types.get(known) == type_]
-        near = difflib.get_close_matches(name, candidates, n=1)
-        self._note(
-            f"{what}, {name!r}, is not declared above",
-            where=where,
-            code="undeclared-name",
-            hint=f"did you mean {near[0]!r}?" if near else None,
-        )
-
-    def _name_as_value(
-        self, operand: Operand, spec: OperandSpec, row: Match, scope: Scope, instruction: Instruction
-    ) -> None:
-        """Check an operand that may be the address of a variable, or a vector, whose elements may not."""
-        for one in operand.elements if isinstance(operand, Vector) else (operand,):
-            meaning = scope.find(one.name) if isinstance(one, (Register, Symbol)) else None
-            if meaning is None or meaning.kind in ("register", "special"):
-                continue
-            expected = widths.name_misfit(row, spec, meaning.kind, meaning.space)
-            if expected is not None:
-                what = f"`{operand_text(one)}` is a {meaning.kind} that `{instruction.opcode}` cannot take"
-                self._note(what, where=instruction.location, expected=expected, got=operand_text(one),
-                           code="wrong-operands")  # fmt: skip
-
-
-def _is_label(scope: Scope, name: str) -> bool:
-    meaning = scope.find(name)
-    return meaning is not None and meaning.kind == "label"
 
 
 def _any(needed: str) -> str:

@@ -12,7 +12,6 @@ dump/gemm.ptx, dump/gemm.ptx:main   a PTX text
 from __future__ import annotations
 
 import ast
-import difflib
 import importlib
 import importlib.util
 import inspect
@@ -25,6 +24,7 @@ from types import ModuleType
 from typing import Any
 
 from ..errors import ArgumentError, SourceLocation, WarploomError
+from ..near import closest
 from ..runtime import Program, program_of
 
 
@@ -235,7 +235,7 @@ def _names_there(error: BaseException) -> str | None:
         return None
     known = [name for name in dir(error.obj) if not name.startswith("_")]
     near = [name for name in known if name.startswith(error.name) or error.name.startswith(name)]
-    near += [name for name in difflib.get_close_matches(error.name, known, 3) if name not in near]
+    near += [name for name in closest(error.name, known, 3) if name not in near]
     return f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(known[:12])}" if known else None
 
 

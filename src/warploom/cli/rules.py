@@ -12,6 +12,7 @@ from rich.text import Text
 from .. import errors
 from ..error_codes import CODES, Code
 from ..errors import ArgumentError
+from ..near import near
 from ..sanitizer.rules import RULES, Example, Rule
 from .output import SEVERITY_STYLE, console, say, say_json, table
 
@@ -53,11 +54,9 @@ def find(name: str) -> list[Rule]:
         return [RULES[name]]
     found = [rule for rule in RULES.values() if name.upper() in rule.numbers.split(", ")]
     if not found:
-        near = difflib.get_close_matches(name, [*RULES, *CODES], 1)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise ArgumentError(
-            f"unknown rule {name!r}", hint=hint + "`warploom rules` lists them all", code="unknown-name"
-        )
+        meant = near(name, [*RULES, *CODES], 1)
+        hint = " ".join(filter(None, (meant, "`warploom rules` lists them all")))
+        raise ArgumentError(f"unknown rule {name!r}", hint=hint, code="unknown-name")
     return found
 
 

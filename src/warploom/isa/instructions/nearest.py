@@ -7,10 +7,10 @@ missing word costs to add.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from functools import cache
 
+from ...near import closest
 from .schema import Form, Slot
 from .table import FORMS, match, rows_of
 
@@ -35,7 +35,7 @@ def suggest(opcode: str) -> str:
     """The known spelling nearest to an unknown opcode, or "" if none is near; for error messages."""
     base, *wanted = opcode.split(".")
     bases = list(dict.fromkeys(form.base for form in FORMS))
-    near = [base] if base in bases else difflib.get_close_matches(base, bases, n=3)
+    near = [base] if base in bases else closest(base, bases, 3)
     found = []
     for known in near:
         meant = frozenset(
