@@ -210,12 +210,13 @@ class WrongResultError(WarploomError):
 class EmulationError(WarploomError):
     """The emulated program did something that is an error or undefined on hardware.
 
-    `findings`: the sanitizer's findings up to then, if checking was on. `location`: the instruction at which it
-    stopped; for a deadlock, the wait that is nearest to the cause.
+    `findings`: the sanitizer's findings up to then, if checking was on; `report`: what else the run had come to, such
+    as its counters. `location`: the instruction at which it stopped; for a deadlock, the wait nearest to the cause.
     """
 
     code = "emulation"
     findings: tuple[Any, ...] = ()
+    report: Any = None
     location: SourceLocation | None = None
     replay: tuple[str, int] | None = None
     """(schedule, seed) that reproduces it; `explored`: the pairs that were tried, with schedule "explore"."""

@@ -173,10 +173,13 @@ def test_a_correct_text_under_its_launch_has_no_findings(text: Path) -> None:
 def test_an_access_out_of_bounds_is_a_finding_and_exit_code_1(text: Path) -> None:
     describe(text, n=61)
     result = run("check", text, "--json")
-    (finding,) = json.loads(result.stdout)["kernels"][0]["findings"]
+    (kernel,) = json.loads(result.stdout)["kernels"]
+    (finding,) = kernel["findings"]
     assert result.exit_code == 1
     assert finding["rule"] == "OutOfBoundsError"
     assert "copy.ptx:19" in finding["locations"][0]
+    assert kernel["counters"]["global_store_bytes"] == 32 * 4  # of the first warp, before the error in the second
+    assert kernel["launch"]["grid"] == [1, 1, 1]
 
 
 def test_without_a_launch_the_static_rules_run_and_the_report_says_so(text: Path) -> None:

@@ -88,3 +88,11 @@ def test_a_mistake_in_a_launch_description_is_named(tmp_path: Path, old: str, ne
 def test_a_file_that_is_no_text_gets_the_way_to_one(tmp_path: Path, name: str, said: str) -> None:
     result = run("check", tmp_path / name)
     assert result.exit_code == 2 and "[argument]" in result.stderr and said in result.stderr
+
+
+@pytest.mark.parametrize("command", [("python",), ("inspect", "resources"), ("check",)])
+def test_an_error_in_a_text_names_its_file_and_line(tmp_path: Path, command: tuple[str, ...]) -> None:
+    path = tmp_path / "k.ptx"
+    path.write_text(".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k()\n{\n    mov.u32 %r0, 1;\n}\n")
+    result = run(*command, path)
+    assert result.exit_code and "k.ptx:6" in result.output

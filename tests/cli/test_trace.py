@@ -32,6 +32,15 @@ def test_a_text_is_traced_under_its_launch_description(tmp_path: Path) -> None:
     assert set(found["timeline"]["columns"]["kind"]) <= {"run", "wait", "arrive"}
 
 
+def test_of_several_kernels_with_descriptions_one_must_be_named(tmp_path: Path) -> None:
+    path = tmp_path / "copy.ptx"
+    path.write_text(COPY + ".visible .entry other() { ret; }\n")
+    (tmp_path / "copy.copy.launch.toml").write_text(LAUNCH.format(n=60))
+    done = run("trace", path)
+    assert done.exit_code == 2 and "[argument]" in done.stderr and f"{path}:copy" in done.stderr.replace("\n", "")
+    assert f"{path}:other" in run("trace", f"{path}:other").stderr.replace("\n", "")  # where --init writes it
+
+
 def test_rungs_take_a_size_and_stand_above_each_other(tmp_path: Path) -> None:
     rungs = [f"warploom.kernels.ladder.{name}" for name in ("r08_tma_wgmma", "r09_larger_tile")]
     done = run("trace", *rungs, "--size", "128x128x64", "--no-sass", "--html", tmp_path / "two.html")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from .. import asm
 from ..errors import ArgumentError
 from ..runtime import launch_file
 from ..runtime.program import Program, read_text
@@ -20,9 +21,16 @@ def described(path: Path, entry: str, launch: Path | None, purpose: str) -> tupl
     own = launch_file.beside(path, entry) if entry else launch_file.beside(path)
     description = launch or (own if own.is_file() else launch_file.beside(path))
     if not description.is_file():
+        described = [name for name in _kernels(text, path) if launch_file.beside(path, name).is_file()]
+        if described and not entry and launch is None:
+            raise ArgumentError(
+                "each kernel of this text has its own launch description: name one", got=str(path),
+                expected=" or ".join(f"{path}:{name}" for name in described),
+            )  # fmt: skip
         raise ArgumentError(
-            f"{path} has no launch description", expected=str(description), hint=f"warploom check {path} --init"
-        )
+            f"{path} has no launch description", expected=str(description),
+            hint=f"warploom check {path}{':' * bool(entry)}{entry} --init",
+        )  # fmt: skip
     found = launch_file.read(description)
     program = found.program(text, path.name)
     if found.devices > 1:
@@ -30,3 +38,7 @@ def described(path: Path, entry: str, launch: Path | None, purpose: str) -> tupl
             f"{purpose} supports one GPU", expected="devices = 1", got=found.devices, where=str(description)
         )
     return program, found.arguments(program)
+
+
+def _kernels(text: str, path: Path) -> list[str]:
+    return [function.name for function in asm.parse(text, name=path.name).entries]

@@ -165,7 +165,7 @@ def _refused(log: str, text: str, name: str, compiler: str, status: int) -> Comp
         number = int(first["line"])
         source = lines[number - 1].strip() if 0 < number <= len(lines) else "(past the end of the text)"
         got = f"PTX line {number}: {source}"
-        where = python_line(text, number) or SourceLocation("the PTX text", number)
+        where = python_line(text, number) or SourceLocation(name if name.endswith(".ptx") else "the PTX text", number)
     others = [f"line {found['line']}: {found['text']}" for found in placed[1:_SHOWN]]
     more = ("; also " + "; ".join(others)) if others else ""
     return CompilationError(f"{compiler} rejects {name}: {first['text']}{more}", where=where, got=got)

@@ -144,6 +144,21 @@ def run(
         machine.unwritten = unwritten
         machine.dependent, machine.written_in_front = dependent, frozenset(written_in_front)
         observers = [make(machine) for make in watch]
+
+        def report() -> Report:
+            machine.counters.instructions = machine.steps
+            return Report(
+                entry=function.name,
+                outputs=tuple(binder.arrays),
+                findings=[finding for observer in observers for finding in observer.report()],
+                counters=machine.counters,
+                schedule=schedule,
+                seed=seed,
+                seconds=time.perf_counter() - started,
+                launch={"grid": grid, "block": block, "cluster": cluster},
+                printed=tuple(machine.printed),
+            )
+
         machine.events = listen(observers)
         scheduler = (
             Scheduler(machine, policy, max_steps, on_progress)
@@ -157,20 +172,10 @@ def run(
         except EmulationError as error:
             for listener in machine.events.stopped:
                 listener(error)
-            error.findings = tuple(finding for observer in observers for finding in observer.report())
+            error.report = report()
+            error.findings = tuple(error.report.findings)
             raise
-    machine.counters.instructions = machine.steps
-    return Report(
-        entry=function.name,
-        outputs=tuple(binder.arrays),
-        findings=[finding for observer in observers for finding in observer.report()],
-        counters=machine.counters,
-        schedule=schedule,
-        seed=seed,
-        seconds=time.perf_counter() - started,
-        launch={"grid": grid, "block": block, "cluster": cluster},
-        printed=tuple(machine.printed),
-    )
+    return report()
 
 
 def _copy(binder: Binder, source: np.ndarray, target: np.ndarray, flag: bool) -> Copy:

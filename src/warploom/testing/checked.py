@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import asm
 from ..asm.demangle import readable
-from ..emulator.diagnosis.report import Interleavings
+from ..emulator.diagnosis.report import Interleavings, Report
 from ..emulator.machine.finding import Finding
 from ..errors import DeadlockError, EmulationError, PtxSyntaxError, SourceLocation, VerificationError, WarploomError
 from ..plural import counted
@@ -36,7 +36,7 @@ class Checked:
         kernel: its name; file: its location, "" if unknown.
         mode: "emulated", or "static" if no launch is known.
         findings: errors first; before them only the finding that the launch is guessed, which may be their cause.
-        counters: of the emulation; empty if it did not finish.
+        counters: of the emulation, up to an error that ended it; empty if there was none.
         schedule, seed: the pair that shows the findings; explored: the pairs that were tried.
         interleavings: with schedule "exhaustive", the result of the search.
         notes: useful facts that are not findings; printed: what the kernel printed, one entry for each call.
@@ -132,7 +132,8 @@ def guessed_launch(described: LaunchFile, checked: Checked) -> Finding:
     wrote = sum(counted.get(name, 0) for name in ("global_store_bytes", "tma_store_bytes")) if counted else 1
     lines = described.path.read_text(encoding="utf-8-sig").splitlines()
     line = next((at for at, text in enumerate(lines, 1) if text[:7] == "guessed"), 1)
-    idle = () if wrote else (("so", "the kernel wrote nothing to global memory: such sizes leave it nothing to do"),)
+    nothing = "the kernel wrote nothing to global memory: such sizes leave it nothing to do"
+    idle = () if wrote or checked.errors else (("so", nothing),)
     what = "errors may come from a guess" if checked.errors else "the absence of findings may come from a guess"
     return Finding(
         rule="guessed-launch", severity="warning", locations=(SourceLocation(described.path.name, line),),
@@ -198,9 +199,7 @@ def check_emulated(
         findings = _said_once(findings)
         order = {"error": 0, "warning": 1, "performance": 2}
         findings.sort(key=lambda finding: order[finding.severity])
-        return Checked(
-            program.title, "emulated", findings, schedule=schedule, seed=seed, explored=error.explored
-        )  # fmt: skip
+        return _checked(program, findings, error.report or Report(program.entry), schedule, seed, error.explored)
     findings = list(report.findings)
     failed_search = report.interleavings is not None and not report.interleavings.ok
     if check is not None and not failed_search:  # a failed search has no outputs
@@ -211,8 +210,14 @@ def check_emulated(
             findings.insert(errors, wrong_result(error))  # after the errors that may be its cause
         else:
             findings = [finding for finding in findings if finding.rule not in ONLY_IF_WRONG]
+    return _checked(program, findings, report, report.schedule, report.seed, report.explored)
+
+
+def _checked(
+    program: Program, findings: list[Finding], report: Report, schedule: str, seed: int,
+    explored: tuple[tuple[str, int], ...],
+) -> Checked:  # fmt: skip
     return Checked(
         program.title, "emulated", findings, report.counters.as_dict(), dict(report.launch), report.seconds,
-        schedule=report.schedule, seed=report.seed, explored=report.explored, interleavings=report.interleavings,
-        printed=report.printed,
+        schedule=schedule, seed=seed, explored=explored, interleavings=report.interleavings, printed=report.printed,
     )  # fmt: skip

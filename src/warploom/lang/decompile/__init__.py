@@ -31,7 +31,7 @@ def to_python(text: str, entry: str | None = None, source: str = "") -> str:
     Raises PtxSyntaxError and VerificationError for invalid PTX, ArgumentError if there is no such kernel,
     VerificationError with code "no-python-form" for what cannot be written: textures, calls through pointers.
     """
-    module = asm.parse(text, name=SOURCE)
+    module = asm.parse(text, name=source or SOURCE)
     asm.check(module)
     known = [each.name for each in module.entries]
     if not known or (entry is not None and entry not in known):
@@ -40,7 +40,7 @@ def to_python(text: str, entry: str | None = None, source: str = "") -> str:
             expected=", ".join(known) or "a function with .entry and a body",
             code="not-this-text",
         )
-    writer = Writer(module, source)
+    writer = Writer(module, source, source or SOURCE)
     chosen = [each for each in lowered(module).entries if entry in (None, each.name)]
     for function in chosen:
         found = named(lowered(module), function)
@@ -52,7 +52,7 @@ def to_python(text: str, entry: str | None = None, source: str = "") -> str:
 
 
 SOURCE = "<ptx>"
-"""The file that locations name if the PTX has no `.loc`."""
+"""The file that locations name if the PTX has no `.loc` and no source is given."""
 
 
 def _compare(module: asm.nodes.Module, written: str, entry: str, name: str) -> None:

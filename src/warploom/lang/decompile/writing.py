@@ -30,8 +30,9 @@ class Writer:
         python_names: entry -> its name in the file.
     """
 
-    def __init__(self, module: nodes.Module, source: str) -> None:
-        self.module, self.source = module, source
+    def __init__(self, module: nodes.Module, source: str, file: str) -> None:
+        """source: what the head of the file names as its origin, "" for nothing; file: that of lines of the PTX."""
+        self.module, self.source, self.file = module, source, file
         self.kernels: list[str] = []
         self.dtypes: set[str] = set()
         self.python_names: dict[str, str] = {}
@@ -193,7 +194,7 @@ class Writer:
     def _said_place(self, instruction: nodes.Instruction, depth: int) -> None:
         """The author's line of the instructions that follow, as a comment, if `.loc` has it."""
         place = instruction.location
-        if place is None or place.file == "<ptx>":
+        if place is None or place.file == self.file:
             return
         shown = f"{place.file.rpartition('/')[2]}:{place.line}"
         if shown != self.place:
