@@ -129,3 +129,11 @@ def test_errors_that_a_guessed_value_may_bring_about_stand_behind_the_guesses(te
     assert "DeadlockError" in {finding["rule"] for finding in findings}
     described(text, "value = 1", "value = 0")
     assert check(text)[0] == 0
+
+
+def test_a_text_that_no_launch_can_run_is_said_to_be_one_by_init(tmp_path: Path) -> None:
+    path = tmp_path / "k.ptx"
+    path.write_text(TEXT.replace("sm_90a", "sm_130a"))
+    done = command_line.run("check", path, "--init")
+    assert done.exit_code == 0 and "sm_130a is not known" in done.stdout
+    assert "dynamic_smem" in path.with_suffix(".launch.toml").read_text()

@@ -359,7 +359,7 @@ def test_half_a_text_is_a_finding_with_its_line(text: Path) -> None:
         ("grid = [1]", "gird = [1]", "gird"),
         ("grid = [1]", "grid = [-1]", "not a size"),
         ("grid = [1]", "grid = [", "not TOML"),
-        ('name = "from"', 'name = "form"', "a different name"),
+        ('name = "from"', 'name = "form"', '`as = "form"`'),
         ('dtype = "f32"', 'dtype = "float33"', "float33"),
         ('fill = "normal"', 'fill = "random"', "unknown fill"),
         ('kind = "scalar"', 'kind = "skalar"', "skalar"),

@@ -168,3 +168,15 @@ def test_the_swizzle_of_a_map_that_is_only_stored_to_is_a_guess() -> None:
         "stored to" in one: "guess" in line for one in parameters for line in one.splitlines() if "swizzle =" in line
     }
     assert swizzles == {True: True, False: False}
+
+
+@pytest.mark.parametrize("reads, dtype, box", [
+    ("ld.shared.f32 %f0, [tile+4];", "f32", (32, 64)),
+    ("ld.shared.b32 %f0, [tile]; add.f32 %f0, %f0, %f0;", "f32", (32, 64)),
+    ("ld.shared.f32 %f0, [other];", "bf16", (64, 64)),
+    ("ld.shared.f32 %f0, [tile]; ld.shared.u8 %r2, [tile];", "bf16", (64, 64)),
+])  # fmt: skip
+def test_a_map_has_the_type_in_which_its_array_is_read(reads: str, dtype: str, box: tuple[int, ...]) -> None:
+    told = found(8192, f".reg .f32 %f<2>; {ONE.replace('%r2', '0')} {reads}")["A"]
+    assert (told.dtype, told.box) == (dtype, box)
+    assert ("reads" in told.notes["dtype"]) == (dtype == "f32") and "a guess" in told.notes["dtype"]

@@ -83,6 +83,15 @@ def test_what_is_no_name_is_refused(tmp_path: Path, first: str) -> None:
         arguments(tmp_path, f'{first}\ndtype = "s32"\nvalues = [1]')
 
 
+@pytest.mark.parametrize("name, value", [("y", "0"), ("x", "y + 1")])
+def test_an_unknown_array_gets_the_way_to_name_one(tmp_path: Path, name: str, value: str) -> None:
+    path = tmp_path / "k.launch.toml"
+    path.write_text(f'[[expect]]\nname = "{name}"\nvalue = "{value}"\n')
+    with refused("launch-description") as caught:
+        expectation(launch_file.read(path), {"x": np.zeros(1)}, {})
+    assert "as = " in str(caught.value.hint)
+
+
 @pytest.mark.parametrize("said", [
     'value = "0"\nrtol = "much"', 'value = "0"\nrtol = true', 'value = "0"\natol = [1]', 'value = "0"\natol = nan',
     'value = "0"\natol = -1', "file = 1", "kernel = []", 'value = ["a"]', "value = {a = 1}",

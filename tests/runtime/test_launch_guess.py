@@ -208,3 +208,85 @@ def test_fragments_show_what_is_loaded_and_stored(tmp_path: Path) -> None:
     loaded, stored = said["parameter"][:2]
     assert (loaded["dtype"], loaded["fill"]) == ("f16", "normal")
     assert (stored["dtype"], stored["fill"]) == ("f32", "zeros")
+
+
+@pytest.mark.parametrize("lines, block", [
+    ("mbarrier.init.shared.b64 [bar], 160;", 160),
+    ("mbarrier.init.shared.b64 [bar], 1;", 128),
+    ("elect.sync %r1|%p1, -1; mbarrier.init.shared.b64 [bar], 8; @%p1 mbarrier.arrive.shared.b64 _, [bar];", 256),
+    ("mbarrier.init.shared.b64 [bar], 8; mbarrier.arrive.shared.b64 _, [bar];", 128),
+    ("shr.u32 %r1, %r0, 5; shfl.sync.idx.b32 %r2, %r1, 0, 31, -1; setp.eq.s32 %p1, %r2, 6;", 224),
+    ("setp.lt.u32 %p1, %r0, 256;", 128), ("setp.lt.u32 %p1, %r0, 128; setp.gt.u32 %p1, %r0, 63;", 256),
+    ("mbarrier.init.shared.b64 [bar], 1; setp.gt.u32 %p1, %r0, 127;", 256),
+    ("wgmma.fence.sync.aligned; setp.lt.u32 %p1, %r0, 256;", 384),
+    ("setp.eq.u32 %p1, %r0, 1024;", 128), ("setp.lt.u32 %p1, %r3, 512;", 128),  # too many; not the thread
+])  # fmt: skip
+def test_the_block_has_the_threads_that_the_text_needs(tmp_path: Path, lines: str, block: int) -> None:
+    head = ".reg .pred %p<2>; .reg .b32 %r<4>; .shared .align 8 .b64 bar; mov.u32 %r0, %tid.x;"
+    made, said = written(tmp_path, f".visible .entry k() {{ {head} {lines} ret; }}\n")
+    assert said["block"] == [block, 1, 1] and "a guess" in line_of(made, "block")
+
+
+@pytest.mark.parametrize("lines, dtype", [
+    ("ld.global.b32 %r0, [%rd0]; mad.wide.s32 %rd1, %r0, 4, %rd0;", "s32"),
+    ("ld.global.u32 %r0, [%rd0]; mul.wide.s32 %rd1, %r0, 4;", "u32"),  # the load says it
+    ("ld.global.u32 %r0, [%rd0]; add.rn.f16x2 %r1, %r0, %r0;", "f16"),
+    ("ld.global.b32 %r0, [%rd0]; mov.b32 %f0, %r0; add.f32 %f1, %f0, %f0;", "f32"),
+    ("ld.global.b32 %r0, [%rd0]; mov.b32 {%h0, %h1}, %r0; cvt.f32.bf16 %f0, %h1;", "bf16"),
+    ("ld.global.b64 %rd1, [%rd0]; add.f64 %d0, %d0, %rd1;", "f64"),
+    ("ld.global.u32 %r4, [%rd0]; mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f0, %f1, %f2, %f3}, "
+     "{%r4, %r5, %r6, %r7}, {%r4, %r5}, {%f0, %f1, %f2, %f3};", "bf16"),
+    ("cvt.rn.bf16x2.f32 %r0, %f0, %f1; st.global.b32 [%rd0], %r0;", "bf16"),
+    ("cvt.rn.f32.s32 %f0, %r0; st.global.b32 [%rd0], %r0;", "s32"),
+])  # fmt: skip
+def test_the_type_of_unnamed_bits_is_that_of_the_arithmetic_on_them(tmp_path: Path, lines: str, dtype: str) -> None:
+    head = ".reg .b32 %r<8>; .reg .b16 %h<2>; .reg .f32 %f<4>; .reg .f64 %d<2>; .reg .b64 %rd<2>;"
+    body = f"{head} ld.param.u64 %rd0, [x]; {lines} ret;"
+    _, said = written(tmp_path, f".visible .entry k(.param .u64 x) {{ {body} }}\n")
+    assert said["parameter"][0]["dtype"] == dtype
+
+
+CALLS = """
+.func (.param .b32 back) inner(.param .b64 from, .param .b32 at)
+{
+    .reg .b32 %r<2>; .reg .f32 %f<2>; .reg .b64 %rd<4>;
+    ld.param.u64 %rd0, [from];
+    ld.param.b32 %r0, [at];
+    mul.wide.s32 %rd1, %r0, 4;
+    add.s64 %rd2, %rd0, %rd1;
+    ld.global.f32 %f0, [%rd2];
+    st.param.f32 [back], %f0;
+    ret;
+}
+.func outer(.reg .b64 to, .param .b64 from)
+{
+    .reg .f32 %f<2>; .reg .b64 %rd<4>;
+    ld.param.u64 %rd0, [from];
+    { .param .b64 p0; .param .b32 p1; .param .b32 back;
+    st.param.b64 [p0], %rd0;
+    st.param.b32 [p1], 3;
+    call (back), inner, (p0, p1);
+    ld.param.f32 %f0, [back]; }
+    st.global.f32 [to], %f0;
+    ret;
+}
+.visible .entry k(.param .u64 x, .param .u64 y, .param .u64 n)
+{
+    .reg .b64 %rd<4>;
+    ld.param.u64 %rd0, [x];
+    ld.param.u64 %rd1, [y];
+    { .param .b64 p0;
+    st.param.b64 [p0], %rd0;
+    call outer, (%rd1, p0); }
+    ret;
+}
+"""
+
+
+def test_functions_that_a_kernel_calls_show_what_its_parameters_are(tmp_path: Path) -> None:
+    made, said = written(tmp_path, CALLS)
+    x, y, n = said["parameter"]
+    assert (x["kind"], x["dtype"], x["fill"]) == ("buffer", "f32", "normal")
+    assert (y["kind"], y["dtype"], y["fill"], n["kind"]) == ("buffer", "f32", "zeros", "scalar")
+    assert 'x.fill = "normal"' in launch_file.guesses(made)  # the numbers matter, and nobody said them
+    assert not any(line.startswith("y.fill") for line in launch_file.guesses(made))

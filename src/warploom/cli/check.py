@@ -22,6 +22,7 @@ from ..emulator.machine.finding import Finding
 from ..errors import ArgumentError, ArgumentTypeError, WarploomError
 from ..plural import counted
 from ..runtime import launch_file
+from ..runtime.program import read_text
 from ..sanitizer.report.rendering import Sources
 from ..testing import Checked, check_emulated, check_entries, check_folder, check_static, texts_in
 from . import find, sarif
@@ -302,6 +303,9 @@ def _write_templates(target: str, path: Path, launch: Path | None, python: bool)
                 raise
             say(f"{text}: {error.what}")
             continue
+        if wrong := check_static(text.name, read_text(text), text.name).errors:
+            errors = counted(len(wrong), "error")
+            say(f"note: {text} has {errors} that no launch can mend: {wrong[0].summary}")
         for usual, program in programs.items():
             goal = launch or usual
             if not goal.exists():

@@ -18,6 +18,7 @@ from ..asm import nodes
 from ..isa import dtypes
 from ..isa.instruction_descriptor import KINDS, fields_of
 from ..isa.tensor_map import MAXIMUM_BOX
+from .launch_instructions import types_of_values
 from .launch_steps import Steps
 from .launch_text import followed, tokens
 
@@ -88,10 +89,14 @@ def likely(function: nodes.Function, module: nodes.Module, dtypes_known: Mapping
     made: dict[Key, MapGuess] = {}
     boxes: dict[Key, tuple[tuple[int, ...], str]] = {}
     kinds: dict[Key, str] = {}
+    notes: dict[Key, str] = {}
     keys = list(dict.fromkeys(copy.key for copy in text.copies))
     loaded = {copy.key for copy in text.copies if not copy.store}
     for key in keys:
-        kinds[key] = dtypes_known.get(key) or (matrix if key in loaded and matrix else "bf16")
+        moved = text.moved_type(key)
+        kinds[key] = dtypes_known.get(key) or (matrix if key in loaded else "") or moved or "bf16"
+        if kinds[key] == moved != matrix:
+            notes[key] = f"{GUESS}: the type that the text {'reads' if key in loaded else 'writes'} in shared memory"
     for expected in sorted(text.expected, key=lambda one: len({copy.key for copy in one.copies})):
         boxes.update(_fit(expected, text, kinds, swizzle or "128B", boxes))
     for key in keys:
@@ -105,7 +110,8 @@ def likely(function: nodes.Function, module: nodes.Module, dtypes_known: Mapping
         made[key] = MapGuess(
             kinds[key], box, fitting,
             {
-                "dtype": f"{GUESS}: the type of the matrix unit's operands" if kinds[key] == matrix else GUESS,
+                "dtype": f"{GUESS}: the type of the matrix unit's operands" if kinds[key] == matrix else
+                         notes.get(key, GUESS),
                 "box": note,
                 "swizzle": "from the matrix descriptors" if named else GUESS,
             },
@@ -119,6 +125,7 @@ class _Text:
     def __init__(self, function: nodes.Function, module: nodes.Module) -> None:
         self.steps = Steps(function)
         self._sizes = shared_sizes(function, module)
+        self._types = types_of_values(self.steps.instructions)
         known, parameters = followed(function), {parameter.name for parameter in function.parameters}
         self.copies: list[_Copy] = []
         self.expected: list[_ExpectedBytes] = []
@@ -185,6 +192,22 @@ class _Text:
     def rows_known(self, key: Key) -> bool:
         """True if the coordinates of a map's copies advance in steps of rows."""
         return any(1 < step <= MAXIMUM_BOX for copy in self.copies if copy.key == key for step in copy.steps[1:2])
+
+    def moved_type(self, key: Key) -> str:
+        """The type in which the text loads the arrays that a map's copies fill, or stores those that they read; "" if
+        it is not one."""
+        copies = [copy for copy in self.copies if copy.key == key]
+        bases = {copy.place[0] for copy in copies} - {-1}
+        word, found = "st" if copies[0].store else "ld", set()
+        for at, one in enumerate(self.steps.instructions):
+            opcode = one.opcode.split(".")
+            if opcode[0] != word or "shared" not in one.opcode or "param" in opcode:
+                continue
+            place, value = one.operands if word == "st" else reversed(one.operands)
+            if self.steps.place(place, at)[0] in bases:
+                shown = next((self._types[name] for name in nodes.names_in(value) if name in self._types), "")
+                found.add(shown or ("" if opcode[-1].startswith("b") else opcode[-1]))
+        return found.pop() if len(found) == 1 else ""
 
     def operand_type(self) -> str:
         """The element type of the first matrix instruction's operands: from the types in its opcode, or from the

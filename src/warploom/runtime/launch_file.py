@@ -201,8 +201,9 @@ class LaunchFile:
         try:
             if described.get("name", parameter.name) not in (parameter.name, name):
                 raise misdescribed(
-                    "a parameter has a different name in the text", expected=parameter.name, got=described["name"]
-                )
+                    "a parameter has a different name in the text", expected=parameter.name, got=described["name"],
+                    hint=call_it(described["name"]),
+                )  # fmt: skip
             return make(replace(parameter, name=name), described)
         except ArgumentError as error:
             raise self.error(error.what, name, expected=error.expected, got=error.got, hint=error.hint) from None
@@ -211,6 +212,11 @@ class LaunchFile:
 
     def error(self, what: str, parameter: str, **parts: Any) -> ArgumentError:
         return misdescribed(f"parameter `{parameter}`: {what}", where=str(self.path), **parts)
+
+
+def call_it(name: str) -> str:
+    """The hint for an array that shall have another name than its parameter."""
+    return f'`as = "{name}"` in a [[parameter]] calls its array so, whatever the parameter is called'
 
 
 def beside(text: Path, entry: str = "") -> Path:

@@ -19,8 +19,9 @@ from ..isa import arch
 from ..isa.launch import ONE
 from ..plural import counted
 from .launch_boxes import Key, MapGuess, likely, shared_sizes
+from .launch_calls import inlined
 from .launch_compilers import Hints, Map, hints
-from .launch_instructions import counted_threads, operand_type
+from .launch_instructions import operand_type, threads_shown
 from .launch_text import Use, uses
 from .launch_values import FILLS
 from .program import Parameter, Program
@@ -45,6 +46,7 @@ def template(program: Program, text: Path | None = None) -> str:
     """
     module = asm.parse(program.text)
     function = next(one for one in module.entries if one.name == program.entry)
+    function = inlined(module, function)
     shown, known = uses(function), hints(program.entry, text)
     product = operand_type(function)
     for each in (use for parts in shown.values() for use in parts.values()):
@@ -57,13 +59,14 @@ def template(program: Program, text: Path | None = None) -> str:
         *(f"# {fact}" for fact in known.facts),
         f'entry = "{program.entry}"',
         f"grid = {list(_cluster_of(program, known))}                # {GUESS}",
-        _block(program, function.directive("maxntid"), known, counted_threads(function)),
+        _block(program, function.directive("maxntid"), known, threads_shown(function)),
         _cluster(program, known),
         _shared(program, known, sum(shared_sizes(function, module).values()), _sized_by_launch(function, module)),
     ]
     if known.dependent:
         lines.append(f"dependent = true                # from {known.source}")
-    maps, calls = _maps(program, shown, known, function, module), re.search(r"(?m)^\s*call", program.text) is not None
+    maps = _maps(program, shown, known, function, module)
+    calls = any(one.opcode.startswith("call") for one in nodes.instructions_of(function))
     for number, parameter in enumerate(program.parameters):
         lines += ["", "[[parameter]]", f'name = "{parameter.name}"']
         behind = len(program.parameters) - number
@@ -97,15 +100,15 @@ def has_extern_shared(text: str) -> bool:
 # -- the launch ----------------------------------------------------------------------------------------------------
 
 
-def _block(program: Program, most: tuple[int, ...] | None, known: Hints, counted: int) -> str:
+def _block(program: Program, most: tuple[int, ...] | None, known: Hints, shown: tuple[int, str]) -> str:
     if program.block:
         return f"block = {list(program.block)}              # from .reqntid"
     if known.threads:
         return f"block = [{known.threads}, 1, 1]              # from {known.source}"
     if most:
         return f"block = {list((*most, 1, 1)[:3])}              # {GUESS}: the most that .maxntid allows"
-    if counted > _BLOCK:
-        return f"block = [{counted}, 1, 1]             # {GUESS}: the threads that a barrier counts"
+    if shown[0] > _BLOCK:
+        return f"block = [{shown[0]}, 1, 1]             # {GUESS}: {shown[1]}"
     return f"block = [{_BLOCK}, 1, 1]             # {GUESS}: the text does not say"
 
 
@@ -136,7 +139,8 @@ def _shared(program: Program, known: Hints, declared: int, extern: bool) -> str:
         return f"dynamic_smem = {size}           # bytes, {words}"
     if not extern:
         return f"dynamic_smem = {size}                # bytes"
-    most = max(0, arch.get(program.arch).shared_per_cta - -(-declared // _ALIGNED) * _ALIGNED)
+    chip = arch.get(program.arch if program.arch in arch.known() else "sm_90a")
+    most = max(0, chip.shared_per_cta - -(-declared // _ALIGNED) * _ALIGNED)
     return f"dynamic_smem = {most}           # bytes, {GUESS}: the most that a CTA can have"
 
 
@@ -245,8 +249,14 @@ def _buffer(use: Use | None, note: str) -> Iterator[str]:
     if use is not None and use.counter and use.reads:
         yield f'fill = "zeros"                 # {GUESS}: atomics or polling loads use it; {", ".join(FILLS)}, a number'
         return
-    fill = "zeros" if use is not None and not use.reads else "normal"
-    yield f'fill = "{fill}"                # {", ".join(FILLS)}, a number'
+    yield _fill(use)
+
+
+def _fill(use: Use | None) -> str:
+    """What an array holds: of one that is only written it does not matter."""
+    only_written = use is not None and use.writes and not use.reads
+    fill, note = ("zeros", "") if only_written else ("normal", f"{GUESS}; ")
+    return f'fill = "{fill}"                # {note}{", ".join(FILLS)}, a number'
 
 
 def _tensor_map(use: Use | None, maps: Mapping[Key, MapGuess], key: Key) -> Iterator[str]:
@@ -257,7 +267,6 @@ def _tensor_map(use: Use | None, maps: Mapping[Key, MapGuess], key: Key) -> Iter
     yield f'dtype = "{told.dtype}"                   # {told.notes["dtype"]}'
     shape = [max(sizes) for sizes in zip(_SHAPES[rank], reversed(told.box), strict=True)]
     yield f"shape = {shape}              # {GUESS}; outermost first"
-    fill = "zeros" if use is not None and use.writes and not use.reads else "normal"
-    yield f'fill = "{fill}"                # {", ".join(FILLS)}, a number'
+    yield _fill(use)
     yield f"box = {list(told.box)}                 # {told.notes['box']}; innermost first"
     yield f'swizzle = "{told.swizzle}"               # {told.notes["swizzle"]}; NONE, 32B, 64B, 128B'

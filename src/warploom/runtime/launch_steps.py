@@ -97,6 +97,32 @@ class Steps:
             return max(self._definitions(operand.name, at), default=-1), offset
         return -1, offset
 
+    def thread(self, operand: nodes.Operand, at: int) -> int | None:
+        """How many bits an operand is shifted right from %tid.x: 0 for the thread, 5 for its warp; None if it is
+        neither."""
+        shifted = 0
+        for _ in range(8):
+            if isinstance(operand, (nodes.Register, nodes.Symbol)) and operand.name == "%tid.x":
+                return shifted
+            found = self._only(operand, at)
+            if found is None:
+                return None
+            word, sources = self.instructions[found].opcode.split(".")[0], self.instructions[found].operands[1:]
+            if word == "shr":
+                amount = self._constant(sources[1], found)
+                if amount is None or not 0 <= amount < 32:
+                    return None
+                shifted += amount
+            elif word not in (*_COPIES, "shfl"):
+                return None
+            operand, at = sources[0], found
+        return None
+
+    def elected(self, guard: nodes.Guard | None, at: int) -> bool:
+        """True if a guard's predicate comes from elect.sync."""
+        definitions = self._definitions(guard.register, at) if guard is not None else []
+        return any(self.instructions[found].opcode.startswith("elect") for found in definitions)
+
     def words(self, operand: nodes.Operand, at: int) -> Iterator[int]:
         """All constants from which a value is assembled."""
         self._looks = 0

@@ -7,12 +7,13 @@ address, independent of execution order.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from ..asm import nodes
-from .launch_instructions import is_counter
+from ..isa import dtypes
+from .launch_instructions import is_counter, stored_in_shared, types_of_values
 from .launch_steps import Steps
 
 _WIDTHS = re.compile(r"\.([bsuf])(8|16|32|64)\b")
@@ -50,6 +51,7 @@ def uses(function: nodes.Function) -> dict[str, dict[int, Use]]:
     """How an entry uses pointers and tensor maps, by parameter and offset."""
     parameters = {parameter.name for parameter in function.parameters}
     known, steps = followed(function), Steps(function)
+    shown, staged = types_of_values(steps.instructions), stored_in_shared(steps.instructions)
     found: dict[str, dict[int, Use]] = {}
     for at, instruction in enumerate(steps.instructions):
         for number, operand in enumerate(instruction.operands):
@@ -68,6 +70,7 @@ def uses(function: nodes.Function) -> dict[str, dict[int, Use]]:
                 for how, name, offset in tokens(operand.base, known, parameters) if does else ():
                     if how == "of":
                         _note_pointer(found, name, offset, instruction, reads="r" in does, writes="w" in does)
+                        _note_values(found[name][offset], instruction, shown, staged)
                     elif how == "in":
                         _note_table(found, name, offset, instruction)
     structures = {parameter.name for parameter in function.parameters if parameter.dims}
@@ -150,6 +153,22 @@ def _note_pointer(
     shown = _TYPES.search(instruction.opcode)
     if shown and not use.dtype:
         use.dtype = shown[1].removesuffix("x2")
+
+
+def _note_values(
+    use: Use, instruction: nodes.Instruction, shown: Mapping[str, str], staged: frozenset[str]
+) -> None:  # fmt: skip
+    """Note what the text does with the values that a plain load or store moves."""
+    word, width = instruction.opcode.split(".")[0], _WIDTHS.search(instruction.opcode)
+    if word not in ("ld", "st") or width is None:
+        return
+    value = instruction.operands[0 if word == "ld" else -1]
+    names = [*nodes.names_in(value)]
+    kind = next((shown[name] for name in names if name in shown), "")
+    untyped = width[1] == "b" or kind.startswith(("f", "bf", "e")) and width[1] != "f"
+    if kind and untyped and dtypes.of(kind).bits <= int(width[2]):
+        use.dtype = kind
+    use.moved |= word == "ld" and not staged.isdisjoint(names)
 
 
 def _note_table(found: dict[str, dict[int, Use]], name: str, offset: int, instruction: nodes.Instruction) -> None:

@@ -67,7 +67,7 @@ def _wanted(
     if name not in before:
         raise misdescribed(
             f"[[expect]] names an array `{name}` that the launch does not have", where=str(description.path),
-            expected=", ".join(before) or "an array", got=name,
+            expected=", ".join(before) or "an array", got=name, hint=launch_file.call_it(name),
         )  # fmt: skip
     if "kernel" in one:
         return _plain(_by_kernel(description, one, before, options))
@@ -107,15 +107,20 @@ def _computed(description: LaunchFile, text: str, before: Mapping[str, Given]) -
         raise
     except Exception as error:
         raise misdescribed(
-            f"the expected value cannot be computed: {error}", where=str(description.path), got=text
-        ) from None
+            f"the expected value cannot be computed: {error}", where=str(description.path), got=text,
+            hint=launch_file.call_it("x") if isinstance(error, _UnknownName) else None,
+        ) from None  # fmt: skip
+
+
+class _UnknownName(ValueError):
+    pass
 
 
 def _allowed(node: ast.AST, before: Mapping[str, Given]) -> None:
     if not isinstance(node, _NODES):
         raise ValueError(f"{type(node).__name__} is not allowed in it")
     if isinstance(node, ast.Name) and node.id != "np" and node.id not in before:
-        raise ValueError(f"there is no array `{node.id}`, only {', '.join(before)} and np")
+        raise _UnknownName(f"there is no array `{node.id}`, only {', '.join(before)} and np")
     if isinstance(node, ast.Attribute):
         of_numpy = isinstance(node.value, ast.Name) and node.value.id == "np"
         known = node.attr in _FUNCTIONS or isinstance(getattr(np, node.attr, None), np.ufunc)
