@@ -218,7 +218,7 @@ def test_fragments_show_what_is_loaded_and_stored(tmp_path: Path) -> None:
     ("shr.u32 %r1, %r0, 5; shfl.sync.idx.b32 %r2, %r1, 0, 31, -1; setp.eq.s32 %p1, %r2, 6;", 224),
     ("setp.lt.u32 %p1, %r0, 256;", 128), ("setp.lt.u32 %p1, %r0, 128; setp.gt.u32 %p1, %r0, 63;", 256),
     ("mbarrier.init.shared.b64 [bar], 1; setp.gt.u32 %p1, %r0, 127;", 256),
-    ("wgmma.fence.sync.aligned; setp.lt.u32 %p1, %r0, 256;", 384),
+    ("mbarrier.init.shared.b64 [bar], 1; setp.lt.u32 %p1, %r0, 256;", 384),
     ("setp.eq.u32 %p1, %r0, 1024;", 128), ("setp.lt.u32 %p1, %r3, 512;", 128),  # too many; not the thread
 ])  # fmt: skip
 def test_the_block_has_the_threads_that_the_text_needs(tmp_path: Path, lines: str, block: int) -> None:

@@ -24,9 +24,9 @@ def threads_shown(function: nodes.Function) -> tuple[int, str]:
 
 
 def _least(steps: Steps) -> Iterator[tuple[str, int]]:
-    roles = any(one.opcode.startswith(("wgmma", "mbarrier.init")) for one in steps.instructions)
+    roles = any(one.opcode.startswith("mbarrier.init") for one in steps.instructions)
     bounds = []
-    elected = [place for place in _arrivals(steps) if place is not None]
+    elected = list(_arrivals(steps))
     for at, one in enumerate(steps.instructions):
         word = one.opcode.split(".")[0]
         if word in ("bar", "barrier") and ".cluster" not in one.opcode and ".warp" not in one.opcode:
@@ -34,8 +34,8 @@ def _least(steps: Steps) -> Iterator[tuple[str, int]]:
             if len(one.operands) > place + (".red" in one.opcode):
                 yield "the threads that a barrier counts", steps.constant(one.operands[place], at) or 0
         elif one.opcode.startswith("mbarrier.init"):
-            count, place = steps.constant(one.operands[1], at) or 0, steps.place(one.operands[0], at)
-            leaders = any(place[0] == other[0] or -1 in (place[0], other[0]) for other in elected)
+            count, base = steps.constant(one.operands[1], at) or 0, steps.place(one.operands[0], at)[0]
+            leaders = any(base == other or -1 in (base, other) for other in elected)
             by = _WARP if leaders and count > 1 else 1
             yield f"the {'warps' if by > 1 else 'threads'} that arrive on an mbarrier", count * by
         elif word == "setp":
@@ -53,16 +53,15 @@ def _least(steps: Steps) -> Iterator[tuple[str, int]]:
             yield _APART, 2 * bound
 
 
-def _arrivals(steps: Steps) -> Iterator[tuple[str | int, int] | None]:
-    """Where elected lanes arrive: each for its warp. An arrival is guarded, or stands behind a guarded branch."""
+def _arrivals(steps: Steps) -> Iterator[str | int]:
+    """The barriers at which elected lanes arrive, each for its warp (`Steps.place`). An arrival is guarded, or stands behind a guarded branch."""
     branch: tuple[nodes.Guard | None, int] = (None, 0)
     for at, one in enumerate(steps.instructions):
         if one.opcode.startswith("bra"):
             branch = (one.guard, at)
         elif one.opcode.startswith("mbarrier.arrive") and "expect_tx" not in one.opcode:
             if steps.elected(one.guard, at) or steps.elected(*branch):
-                places = [part for part in one.operands if isinstance(part, nodes.Address)]
-                yield steps.place(places[0], at) if places else None
+                yield from (steps.place(part, at)[0] for part in one.operands if isinstance(part, nodes.Address))
 
 
 def operand_type(function: nodes.Function) -> str:
