@@ -37,6 +37,11 @@ TAKEN = [
     {"directives": '.pragma "a", "b";'},
     {"head": ".global .u32 a[2] = {}, b[2][2] = {{}, {1}}; .global .u8 c[18446744073709551618] = {1, 2};"},
     {"head": DOUBLED, "body": f"{POINTER} t: .calltargets f; call (%r1), %rd1, (%r2), t;"},
+    {"head": DOUBLED + ".entry e() { ret; }", "body": "t: .calltargets f, f, e, k; { u: .calltargets f; }"},
+    {"head": ".func (.reg .b32 a, .reg .b32 b) f(.reg .b32 c, .param .b32 d) { ret; }"},
+    {"body": "t: .callprototype (.reg .b32 _, .reg .b32 _) _ (.param .b32 _[]); u: .callprototype _; ret;"},
+    {"body": "mov.u32 %r1, %laneid; mov.u32 %r1, %tid.x; %laneid: bra %laneid; { %tid: bra %tid; }"},
+    {"body": "%laneid: { .reg .b32 %laneid; mov.b32 %laneid, 1; }"},
     {"body": '%A: bra %A; .reg .align 8 .v2 .b32 x; .pragma "nounroll";'},
     {"head": '# 3 "a.cu"\n#line 4 "a.cu" 1\n', "parameters": ".param .u64 .ptr .global .align 16 a"},
     {"directives": ".maxntid 128 .minnctapersm 2 .maxnreg 64"},
@@ -84,6 +89,50 @@ REFUSED = {
     + [
         {"head": DOUBLED, "body": f"{POINTER} t: .calltargets {targets}; call (%r1), %rd1, (%r2), t;"}
         for targets in ("f,, f", "f, g", "g")
+    ]
+    + [
+        {"head": DOUBLED + ".global .b32 v;", "body": f"t: .calltargets {targets};"}
+        for targets in ("nosuch", "f, nosuch", "v", "%r1", "t", "later")
+    ]
+    + [{"head": DOUBLED, "body": ".reg .b32 f; t: .calltargets f;"}]
+    + [
+        {"head": DOUBLED + ".func g() { ret; }", "body": f"{POINTER} t: .calltargets f, {more}; call {call}, t;"}
+        for more, call in (("g", "(%r1), %rd1, (%r2)"), ("f", "%rd1, (%r2)"), ("f", "(%r1), %rd1, (%rd2)"))
+    ],
+    "prototypes": [
+        {"body": f"{POINTER} {PROTOTYPE} call {call}, pr;", "head": DOUBLED}
+        for call in ("(%r1), %rd1, (%rd2)", "(%r1), %rd1, (%r2, %r3)", "%rd1, (%r2)", "(%r1), %rd1")
+    ]
+    + [
+        {"body": f"t: .callprototype {text}; ret;"}
+        for text in (
+            "_ (.shared .b32 _)",
+            "(.param .b32 _, .param .b32 _) _ ()",
+            "(.param .b33 _) _ ()",
+            "_ (.b32 _)",
+            "_ (.param .b32 _[-1])",
+            "(.param .align 3 .b8 _[3]) _ ()",
+            "_ (.param .b32 _) .abi_preserve 8",
+        )
+    ],
+    "formals": [
+        {"head": f".func {head} {{ ret; }}"}
+        for head in (
+            "(.param .b32 a, .param .b32 b) f()",
+            "(.reg .b32 a, .param .b32 b) f()",
+            "(.shared .b32 a) f()",
+            "f(.local .b32 a)",
+            "f(.const .b32 a)",
+        )
+    ],
+    "labels named like special registers": [
+        {"body": "bra %laneid; %laneid:"},
+        {"body": "%laneid: mov.u32 %r1, %laneid;"},
+        {"body": "bra %tid; %tid:"},
+        {"body": "%tid: mov.u32 %r1, %tid.x;"},
+        {"body": "%tid: { mov.u32 %r1, %tid.x; }"},
+        {"body": "t: .branchtargets %laneid; %laneid:"},
+        {"body": "%laneid: %laneid:"},
     ],
     "fragments": [{"body": PACKED.format("bf16", "x")}, {"body": PACKED.format("f16", "w")}],
     "calls": [

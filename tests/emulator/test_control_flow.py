@@ -379,3 +379,12 @@ def test_a_name_means_the_outer_register_until_its_block_declares_it() -> None:
 def test_a_register_hides_the_special_register_of_its_name_from_its_declaration_on() -> None:
     body = "mov.u32 %r1, %laneid; .reg .u32 %laneid; mov.u32 %laneid, 3; add.u32 %r1, %r1, %laneid;"
     assert per_thread(body).tolist() == [*range(3, 35)] * 2
+
+
+def test_a_label_hides_the_special_register_of_its_name_from_there_on() -> None:
+    body = """
+        mov.u32 %r1, %laneid;
+        %laneid: add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 40; @%p1 bra %laneid;
+        { %tid: add.u32 %r1, %r1, 2; setp.lt.u32 %p1, %r1, 50; @%p1 bra %tid; }
+    """
+    assert per_thread(body).tolist() == [50] * 64

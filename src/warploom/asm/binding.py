@@ -195,7 +195,7 @@ class _Binder:
             named = (
                 isinstance(operand, Register)
                 and not operand.negated
-                and operand.name not in SPECIAL_REGISTERS
+                and (kind == "label" or operand.name not in SPECIAL_REGISTERS)
                 and self._declared(operand.name) is None
             )
             if not (named or (kind == "symbol" and isinstance(operand, Symbol) and not operand.offset)):

@@ -6,7 +6,9 @@ The verdicts are those of ptxas 13.0, which tests/asm/test_declarations.py compa
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
+from ..errors import PtxSyntaxError
 from ..isa import dtypes
 from ..plural import counted
 from . import widths
@@ -29,6 +31,7 @@ from .nodes import (
     walk,
 )
 from .printer import operand_text
+from .prototypes import prototype
 from .scopes import Scope
 
 
@@ -60,7 +63,11 @@ class Calls:
             bits = dtypes.ALL[meaning.type].bits if meaning.type in dtypes.ALL else 0
             if bits != 64 or dtypes.ALL[meaning.type].is_float:
                 yield f"`call` goes through `{name}`, declared .{meaning.type}", "a 64-bit register"
-            yield from self._wrong_table(operands[0] if operands else None, CALL_TABLES)
+            table = operands[0] if operands else None
+            yield from self._wrong_table(table, CALL_TABLES)
+            for one in self._targets(_name(table)):
+                yield from self._wrong_list(one, "argument", arguments, one.parameters, scope)
+                yield from self._wrong_list(one, "result", results, one.results, scope)
             return
         called = self.functions.get(name)
         if called is None or called.kind != "func" or operands:
@@ -70,16 +77,21 @@ class Calls:
         yield from self._wrong_list(called, "argument", arguments, called.parameters, scope)
         yield from self._wrong_list(called, "result", results, called.results, scope)
 
+    def _targets(self, label: str) -> Iterator[Function]:
+        """What a table lets a call reach: the functions of a list, or the one that a prototype describes."""
+        table = self.tables.get(label)
+        if table is not None and table.name == "callprototype":
+            with suppress(PtxSyntaxError):  # the table itself is refused
+                yield prototype(label, table.text)
+        elif table is not None and table.name == "calltargets":
+            yield from (self.functions[name] for name in _listed(table) if name in self.functions)
+
     def _wrong_table(self, operand: Operand | None, kinds: Sequence[str]) -> Iterator[Complaint]:
         name = _name(operand)
         table = self.tables.get(name)
         if table is None or table.name not in kinds:
             got = operand_text(operand) if operand is not None else "no label"
             yield f"`{got}` names no table of targets", f"the label of a .{' or .'.join(kinds)} directive"
-        elif table.name == "calltargets":
-            for target in table.text.replace(",", " ").split():
-                if target not in self.functions or self.functions[target].kind != "func":
-                    yield f"the table {name} of targets has {target!r}, which is no function", "a .func"
 
     def _wrong_list(
         self, called: Function, word: str, given: Sequence[Operand], wanted: Sequence[Variable], scope: Scope
@@ -119,6 +131,19 @@ class Calls:
         if array and _alignment(actual) != _alignment(formal):
             return f"{expected} aligned to {counted(_alignment(formal), 'byte')}"
         return _fits(actual.type, formal, expected)
+
+
+def wrong_targets(table: Directive, scope: Scope) -> Iterator[Complaint]:
+    """A complaint about each name in a table of targets that is not a function declared above it."""
+    for name in _listed(table):
+        meaning = scope.find(name)
+        if meaning is None or meaning.kind != "function":
+            got = "not declared above" if meaning is None else f"a {meaning.kind}"
+            yield f"the .calltargets name {name!r}, which is {got}", "a function"
+
+
+def _listed(table: Directive) -> list[str]:
+    return table.text.replace(",", " ").split()
 
 
 def _name(operand: Operand | None) -> str:

@@ -14,17 +14,25 @@ from .nodes import Directive, Function, Module
 
 _OF_FUNCTIONS = {"noreturn": (6, 4), "abi_preserve": (9, 0), "abi_preserve_control": (9, 0)}
 """Directives that kernels do not take, and the first PTX version with each."""
+_FORMALS = ("reg", "param")
 _MOST_PRESERVED = {"abi_preserve": 239, "abi_preserve_control": 11}
 _LAST_WITH_MAXNCTAPERSM = (2, 0)
 
 
 def wrong_directives(module: Module, function: Function) -> Iterator[VerificationError]:
-    """Errors in the name of a function or kernel, and in the directives between its head and body."""
+    """Errors in the name of a function or kernel, in the spaces of a function's formals, and in the directives between
+    head and body."""
     what = "kernel" if function.kind == "entry" else "function"
     if what == "kernel" and function.linkage == "common":
         yield _error(f"the kernel {function.name} is declared .common", ".visible, .extern or .weak")
     if function.name in SPECIAL_NAMES:
         yield _error(f"the {what} {function.name} has the name of a special register", "another name")
+    if what == "function":
+        for formal in (*function.results, *function.parameters):
+            if formal.space not in _FORMALS:
+                yield _error(f"{formal.name} of {function.name} is in .{formal.space}", "a formal in .reg or .param")
+        if len(function.results) > 1 and any(each.space != "reg" for each in function.results):
+            yield _error(f"{function.name} returns several values, not all in .reg", "one, or .reg variables")
     for directive in function.directives:
         name, since = directive.name, _OF_FUNCTIONS.get(directive.name)
         said = f"the {what} {function.name} says .{name}"

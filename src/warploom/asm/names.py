@@ -51,7 +51,8 @@ class Names:
                 hint=near(name, labels, 1),
             )
         elif meaning.kind != "label":
-            self._note(f"{what} goes to {name!r}, which is a {meaning.kind}", where=where, expected="a label")
+            kind = "special register" if meaning.kind == "special" else meaning.kind
+            self._note(f"{what} goes to {name!r}, which is a {kind}", where=where, expected="a label")
 
     def operand(self, operand: Operand, scope: Scope, instruction: Instruction, free: bool) -> None:
         """Check that all names of an operand are declared. `free`: they may be variables as well as registers."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from ..errors import SourceLocation
 from ..isa.instructions.video import SELECTOR
-from ..isa.special_registers import SPECIAL_REGISTERS
+from ..isa.special_registers import SPECIAL_REGISTERS, is_special
 from .declarations import VECTORS
 from .nodes import TABLES, Directive, Function, Instruction, Label, RegisterDeclaration, Statement, Variable
 
@@ -35,7 +35,7 @@ class Meaning:
     variable: Variable | None = None
 
 
-HIDING = ("register", "variable")
+HIDING = ("register", "variable", "label")
 """Names of these kinds hide special registers: a register `%tid` hides `%tid.x`."""
 _LABEL, _FUNCTION = Meaning("label"), Meaning("function")
 
@@ -136,10 +136,12 @@ def function_scope(function: Function, module: Scope) -> Scope:
 
 
 def declare_labels(scope: Scope, statements: tuple[Statement, ...]) -> None:
-    """Add the labels of a block, which may be used before they appear, but not those of tables."""
+    """Add the labels of a block, which may be used before they appear, but not those of tables, nor those with the name
+    of a special register, which it names until then."""
     for at, statement in enumerate(statements):
         if isinstance(statement, Label) and not _is_table(statements[at + 1 : at + 2]):
-            scope.declare(statement.name, _LABEL)
+            if not is_special(statement.name):
+                scope.declare(statement.name, _LABEL)
 
 
 def declare(scope: Scope, statements: tuple[Statement, ...], at: int) -> bool:
@@ -160,7 +162,7 @@ def declare(scope: Scope, statements: tuple[Statement, ...], at: int) -> bool:
             scope.declare_all(statement.every_name(), meaning)
     elif isinstance(statement, Variable):
         _declare_variable(scope, statement)
-    elif isinstance(statement, Label) and _is_table(statements[at + 1 : at + 2]):
+    elif isinstance(statement, Label) and (_is_table(statements[at + 1 : at + 2]) or is_special(statement.name)):
         scope.declare(statement.name, _LABEL)
     return True
 

@@ -11,14 +11,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from ..errors import SourceLocation, VerificationError
+from ..errors import PtxSyntaxError, SourceLocation, VerificationError
 from ..isa.arch import Arch
 from ..isa.instructions import table
 from ..isa.instructions.schema import Match, OperandSpec
 from . import textures
 from .addresses import wrong_address
 from .binding import Bound, bind
-from .calls import Calls
+from .calls import Calls, wrong_targets
 from .cta_groups import mixed_groups
 from .forms import constants_of, form_of
 from .function_heads import wrong_aliases, wrong_directives
@@ -40,6 +40,7 @@ from .nodes import (
     Variable,
 )
 from .printer import operand_text
+from .prototypes import prototype
 from .scopes import Scope, declare, declare_item, declare_labels, function_scope, second_places
 from .variables import wrong_type, wrong_variable
 
@@ -128,11 +129,14 @@ class _Verifier:
 
     # -- functions -----------------------------------------------------------------------------------------------
 
-    def _function(self, function: Function) -> None:
+    def _head(self, function: Function) -> None:
         self.found += [*limits(self.module, function, self.target), *wrong_directives(self.module, function)]
         for variable in (*function.results, *function.parameters):
             complaints = wrong_variable(variable, function.kind, self.scope, self.independent)
             self._complain(complaints, variable.location)
+
+    def _function(self, function: Function) -> None:
+        self._head(function)
         if function.body is None:
             return
         self.calls = Calls(self.functions, function)
@@ -170,12 +174,25 @@ class _Verifier:
             elif isinstance(statement, Directive) and statement.name == JUMP_TABLE:
                 for name in statement.text.replace(",", " ").split():
                     self.names.label(name, scope, self.near, ".branchtargets")
+            elif isinstance(statement, Directive) and statement.name == "calltargets":
+                self._complain(wrong_targets(statement, scope), self.near, "undeclared-name")
+            elif isinstance(statement, Directive) and statement.name == "callprototype":
+                self._prototype(statement)
         places = second_places(statements) if scope.duplicates else {}
         for name in dict.fromkeys(scope.duplicates):
             self._note(
                 f"the {scope.names[name].kind} {name!r} is declared twice in one block of {function}",
                 where=places.get(name) or self.near,
             )
+
+    def _prototype(self, statement: Directive) -> None:
+        before = len(self.found)
+        try:
+            self._head(prototype("_", statement.text))
+        except PtxSyntaxError as error:
+            self._note(f".callprototype: {error.what}", expected=_text(error.expected), got=_text(error.got))
+        for complaint in self.found[before:]:
+            complaint.where = self.near
 
     def _instruction(
         self, instruction: Instruction, scope: Scope, form: tuple[Any, ...] | None, key: tuple[Any, ...] | None
@@ -271,6 +288,10 @@ class _Verifier:
         for what, expected in wrong_address(operand, spec, row, scope, self.calls.caller):
             got = operand_text(operand)
             self._note(what, where=instruction.location, expected=expected, got=got, code="wrong-operands")
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
 
 
 def _any(needed: str) -> str:

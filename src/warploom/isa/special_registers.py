@@ -91,3 +91,8 @@ SPECIAL_REGISTERS: Mapping[str, SpecialRegister] = MappingProxyType({register.na
 """All special registers by name, percent sign included."""
 SPECIAL_NAMES = frozenset(name.partition(".")[0] for name in SPECIAL_REGISTERS)
 """Their names without components: `%tid` for `%tid.x`."""
+
+
+def is_special(name: str) -> bool:
+    """True for a special register, and for the vector that some are elements of: `%laneid`, `%tid.x`, `%tid`."""
+    return name in SPECIAL_REGISTERS or f"{name}.x" in SPECIAL_REGISTERS

@@ -33,7 +33,7 @@ from ...asm.nodes import (
 )
 from ...errors import EmulationError, UnsupportedInstructionError, VerificationError
 from ...isa import dtypes
-from ...isa.special_registers import SPECIAL_REGISTERS
+from ...isa.special_registers import SPECIAL_REGISTERS, is_special
 from ..machine.registers import RegisterLayout
 from ..machine.scopes import DeclaredRegister, DeclaredVariable, JumpTarget, Scope
 from .external import KNOWN
@@ -99,7 +99,7 @@ class Flattener:
     ) -> None:
         number = scope.number
         for statement in statements:  # a jump may go forward
-            if isinstance(statement, Label):
+            if isinstance(statement, Label) and not is_special(statement.name):
                 scope.names[statement.name] = JumpTarget(statement.name, number)
         pending_label = ""
         for statement in statements:
@@ -112,6 +112,9 @@ class Flattener:
                 else:
                     self._declare_registers(scope, statement)
             elif isinstance(statement, Label):
+                if is_special(statement.name):  # it is the register up to here
+                    scope = self._scope(scope)
+                    scope.names[statement.name] = JumpTarget(statement.name, number)
                 self.positions[JumpTarget(statement.name, number)] = len(self.flat)
                 pending_label = statement.name
             elif isinstance(statement, Block):
