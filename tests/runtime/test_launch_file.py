@@ -105,3 +105,48 @@ def test_what_cannot_be_expected_is_refused(tmp_path: Path, said: str) -> None:
     with refused("launch-description"):
         description = launch_file.read(path)
         expectation(description, description.made(description.program(TEXT)).arrays, {})
+
+
+@pytest.mark.parametrize("value", ["10**10**10", "(2**99)**99", "1 << 10**12", "x + 1j", "None", "'a'"])
+def test_what_no_array_can_hold_is_refused_at_once(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "k.launch.toml"
+    path.write_text(f'[[expect]]\nname = "x"\nvalue = "{value}"\n')
+    with refused("launch-description", got=value):
+        expectation(launch_file.read(path), {"x": np.zeros(1)}, {})
+
+
+@pytest.mark.parametrize("key, value", [
+    ("dtype", '["f32"]'), ("strides", '"a"'), ("strides", "[1.5]"), ("strides", "[true]"), ("seed", '"a"'),
+    ("offset", "1.0"), ("device", "true"), ("file", "3"), ("same_as", "1"),
+])  # fmt: skip
+def test_a_value_of_the_wrong_kind_is_named_with_its_key(tmp_path: Path, key: str, value: str) -> None:
+    with refused("launch-description") as caught:
+        arguments(tmp_path, f"{key} = {value}")
+    assert f"`{key}`" in caught.value.what and f"{key} = " in str(caught.value.expected)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\x93NUMPYgarbage", "several", np.array([{}], object)])
+def test_a_file_that_is_no_array_is_refused(tmp_path: Path, content: object) -> None:
+    path = tmp_path / "a.npy"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif isinstance(content, str):
+        with path.open("wb") as file:
+            np.savez(file, a=np.zeros(1))
+    elif content is not None:
+        np.save(path, content, allow_pickle=True)
+    description = tmp_path / "k.launch.toml"
+    description.write_text('[[expect]]\nname = "x"\nfile = "a.npy"\n')
+    with refused("launch-description", got=str(path)):
+        expectation(launch_file.read(description), {"x": np.zeros(1)}, {})
+    with refused("launch-description", got=str(path)):
+        arguments(tmp_path, 'file = "a.npy"')
+
+
+@pytest.mark.parametrize("lines", [
+    'kind = "scalar"\nvalue = true', 'kind = "scalar"\ndtype = "f32"\nvalue = 1e39', 'kind = "bytes"\nsize = true',
+    'kind = "bytes"\nsize = 1e2', 'kind = "bytes"\nhex = "0"',
+])  # fmt: skip
+def test_a_number_that_is_none_or_does_not_fit_is_refused(tmp_path: Path, lines: str) -> None:
+    with refused("launch-description"):
+        arguments(tmp_path, lines)

@@ -79,6 +79,7 @@ from ..near import near
 from . import launch_shared
 from .devices import count_of
 from .launch_guess import guesses, has_extern_shared, template
+from .launch_keys import check_values
 from .launch_values import FILLS, MAP_KEYS, Given, PeerArguments, Values, filled, misdescribed
 from .machine import for_arch
 from .program import Parameter, Program, program_of, read_text
@@ -330,6 +331,7 @@ def _known(described: Mapping[str, Any], what: str, path: Path) -> None:
         raise misdescribed(f"{what} has an unknown kind", where=str(path), expected=", ".join(_KEYS), got=kind,
                            hint=near(kind, _KEYS))  # fmt: skip
     _only(described, _KEYS[kind], what, path)
+    check_values(described, what, path)
     parts = described.get("at", {})
     if not isinstance(parts, dict) or not all(isinstance(part, dict) for part in parts.values()):
         raise misdescribed(f"`at` of {what} is not by offset", where=str(path), expected="[parameter.at.64]", got=parts)
@@ -382,7 +384,7 @@ def _dependent(value: object, path: Path) -> tuple[bool | None, tuple[str, ...]]
 
 def _integer(value: object, name: str, path: Path) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise misdescribed(f"{name} is not a size", where=str(path), expected="an integer", got=repr(value))
+        raise misdescribed(f"{name} is not a size", where=str(path), expected="an integer, at least 0", got=repr(value))
     return value
 
 

@@ -33,7 +33,7 @@ MOST_BYTES = 1 << 34
 
 Given: TypeAlias = "np.ndarray | list[np.ndarray]"
 """An array, or one per GPU, by rank."""
-_BY_RANK = ("value", "same_as", "fill", "file", "seed")
+BY_RANK = ("value", "same_as", "fill", "file", "seed")
 """Keys whose values may be lists with one entry per GPU."""
 
 
@@ -92,7 +92,7 @@ class Values:
 
     def _mine(self, described: Mapping[str, Any]) -> Mapping[str, Any]:
         """The description with this GPU's values instead of lists by rank."""
-        lists = {key: described[key] for key in _BY_RANK if isinstance(described.get(key), list)}
+        lists = {key: described[key] for key in BY_RANK if isinstance(described.get(key), list)}
         if self.devices == 1 or not lists:
             return described
         for key, listed in lists.items():
@@ -155,7 +155,7 @@ class Values:
         if "same_as" in described:
             return _viewed(self._known(described["same_as"], "same_as"), described)
         if "file" in described:
-            loaded = np.load(self.folder / described["file"], allow_pickle=False)
+            loaded = array_of_file(self.folder / described["file"])
             if "dtype" in described:
                 # .npy cannot express bf16 and fp8: their bytes are stored as integers or voids.
                 loaded = loaded.view(dtypes.of(described["dtype"]).numpy)
@@ -177,6 +177,22 @@ class Values:
                 f"`{key}` names no earlier array", expected=", ".join(self.arrays) or "none yet", got=name
             )
         return self.arrays[str(name)]
+
+
+def array_of_file(path: Path) -> np.ndarray:
+    """The array in a file of NumPy's. Raises ArgumentError for any other file."""
+    try:
+        loaded = np.load(path, allow_pickle=False)
+    except OSError as error:
+        raise misdescribed(f"`file` cannot be read: {error.strerror or error}", got=str(path)) from None
+    except (ValueError, EOFError, MemoryError) as error:
+        raise misdescribed(
+            f"`file` holds no array: {error}", expected="a .npy file of numbers", got=str(path)
+        ) from None
+    if not isinstance(loaded, np.ndarray):
+        loaded.close()
+        raise misdescribed("`file` holds several arrays", expected="a .npy file", got=str(path))
+    return loaded
 
 
 def _shape(given: object) -> tuple[int, ...]:
@@ -304,6 +320,7 @@ def _scalar(described: Mapping[str, Any], usual: DType | None) -> np.generic:
     if not isinstance(value, (int, float)) or isinstance(value, float) and not dtype.is_float:
         raise misdescribed(f"this is not a {dtype}", got=repr(value))
     try:
-        return dtype.numpy.type(value)
-    except OverflowError:
+        with np.errstate(over="raise"):
+            return dtype.numpy.type(value)
+    except (OverflowError, FloatingPointError):
         raise misdescribed(f"the value does not fit {dtype}", got=value) from None

@@ -17,7 +17,7 @@ from ..errors import ArgumentError
 from ..isa import dtypes
 from ..runtime import emulate, launch_file
 from ..runtime.launch_file import LaunchFile
-from ..runtime.launch_values import Given, misdescribed
+from ..runtime.launch_values import Given, array_of_file, misdescribed
 from ..runtime.program import read_text
 from .wrong_result import Comparison, Unexpected
 
@@ -38,6 +38,8 @@ _METHODS = frozenset(
 )
 _UNITS = {"e4m3": 2.0**-3, "e5m2": 2.0**-2, "bf16": 2.0**-8, "f16": 2.0**-11, "f32": 2.0**-18, "f64": 2.0**-45}
 """Allowed error of a result relative to its size: one rounding to its type; for f32 and f64 that of a sum."""
+
+_MOST_BITS = 1 << 12
 
 
 def expectation(
@@ -72,7 +74,11 @@ def _wanted(
     if "kernel" in one:
         return _plain(_by_kernel(description, one, before, options))
     if "file" in one:
-        loaded = np.load(description.path.parent / one["file"], allow_pickle=False)
+        try:
+            loaded = array_of_file(description.path.parent / one["file"])
+        except ArgumentError as error:
+            error.where = error.where or str(description.path)
+            raise
         return _plain(loaded.view(_whole(before[name]).dtype) if loaded.dtype.kind == "V" else loaded)
     return _computed(description, str(one["value"]), before)
 
@@ -101,8 +107,11 @@ def _computed(description: LaunchFile, text: str, before: Mapping[str, Given]) -
         for node in ast.walk(tree):
             _allowed(node, before)
         values = {name: _plain(_whole(array)) for name, array in before.items()}
+        tree = ast.fix_missing_locations(_Bounded().visit(tree))
         with np.errstate(all="ignore"):
-            return _plain(eval(compile(tree, "[[expect]]", "eval"), {"np": np}, values))
+            return _plain(
+                eval(compile(tree, "[[expect]]", "eval"), {"np": np, "Pow": _power, "LShift": _shifted}, values)
+            )
     except ArgumentError:
         raise
     except Exception as error:
@@ -110,6 +119,28 @@ def _computed(description: LaunchFile, text: str, before: Mapping[str, Given]) -
             f"the expected value cannot be computed: {error}", where=str(description.path), got=text,
             hint=launch_file.call_it("x") if isinstance(error, _UnknownName) else None,
         ) from None  # fmt: skip
+
+
+class _Bounded(ast.NodeTransformer):
+    """Python's own integers grow without limit: `10**10**10` would take all memory, and forever."""
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.op, ast.Pow | ast.LShift):
+            return ast.Call(ast.Name(type(node.op).__name__, ast.Load()), [node.left, node.right], [])
+        return node
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    if isinstance(base, int) and isinstance(exponent, int) and base.bit_length() * exponent > _MOST_BITS:
+        raise ValueError("the power is too large")
+    return base**exponent
+
+
+def _shifted(number: Any, bits: Any) -> Any:
+    if isinstance(number, int) and isinstance(bits, int) and number.bit_length() + bits > _MOST_BITS:
+        raise ValueError("the shifted number is too large")
+    return number << bits
 
 
 class _UnknownName(ValueError):
@@ -136,6 +167,8 @@ def _whole(array: Given) -> np.ndarray:
 def _plain(values: Any) -> np.ndarray:
     """Floats as f64, integers as s64, so that sums of narrow ones fit; u64 stays, since it has bits that s64 lacks."""
     array = np.asarray(values)
+    if array.dtype.kind in "cOSUmM":
+        raise ValueError(f"{array.dtype} is neither integer nor float")
     if array.dtype.kind in "ib" or array.dtype.kind == "u" and array.itemsize < 8:
         return array.astype(np.int64)
     return array if array.dtype.kind == "u" else array.astype(np.float64)
