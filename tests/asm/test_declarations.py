@@ -134,6 +134,18 @@ REFUSED = {
         {"body": "t: .branchtargets %laneid; %laneid:"},
         {"body": "%laneid: %laneid:"},
     ],
+    "results that nobody takes": [
+        {"body": text}
+        for text in (
+            "ld.global.v2.u32 {_, _}, [%rd1];",
+            "mov.b64 {_, _}, %rd1;",
+            "shfl.sync.idx.b32 _|%p, %r1, 0, 31, -1;",
+            "elect.sync %r1|_, -1;",
+            "lop3.or.b32 %r1|_, %r1, %r2, %r2, 63, %p;",
+            "setp.eq.s32 _|_, %r1, %r2;",
+            "mbarrier.test_wait.b64 _, [%rd1], %rd1;",
+        )
+    ],
     "fragments": [{"body": PACKED.format("bf16", "x")}, {"body": PACKED.format("f16", "w")}],
     "calls": [
         {"head": DOUBLED, "body": "call (%r1), f, ();"},

@@ -71,7 +71,10 @@ def test_a_launch_says_which_gpu_is_emulated(tmp_path: Path) -> None:
     assert "machine" not in usual.made(usual.program(TEXT)).launch
 
 
-@pytest.mark.parametrize("head", ["multiprocessors = 0", 'multiprocessors = "two"', 'launch_control = "maybe"'])
+@pytest.mark.parametrize(
+    "head",
+    ["entry = 3", 'devices = "two"', "multiprocessors = 0", 'multiprocessors = "two"', 'launch_control = "maybe"'],
+)
 def test_a_gpu_that_there_is_not_is_refused(tmp_path: Path, head: str) -> None:
     with refused("launch-description"):
         described(tmp_path, head)

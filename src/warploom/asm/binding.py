@@ -36,16 +36,13 @@ from .nodes import (
     Vector,
 )
 from .printer import instruction_text, operand_text
+from .sinks import NEVER, discards_too_much, may_stand_alone
 from .variables import INSTRUCTION_TYPES
 
 MatchFunction = Callable[[str], tuple[Match, ...]]
 
 TAKES_SPECIAL = {"mov", "cvt"}
 """The instructions that read special registers."""
-NO_SINK = {"tcgen05"}
-"""Instructions whose results must not be `_`, in braces or not."""
-TAKES_SINK = {"atom", "mbarrier"}
-"""Instructions whose only result may be `_`; others allow it only in braces and pairs."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +162,8 @@ class _Binder:
         return f"operand {self.depth} ({spec.name}) of `{self.instruction.opcode}`"
 
     def _bind(self, spec: OperandSpec, operand: Operand, found: dict[str, Operand]) -> None:
+        if discards_too_much(self.base, operand):
+            self._fail(f"{self._place(spec)} discards a result that is needed", "a register instead of `_`", operand)
         if isinstance(operand, Pair):
             if spec.second is None:
                 self._fail(f"{self._place(spec)} is not a pair", "one operand", operand)
@@ -257,7 +256,7 @@ class _Binder:
         if length is None:
             if isinstance(operand, Vector):
                 self._fail(f"{self._place(spec)} is not a vector", "one operand without braces", operand)
-            if isinstance(operand, Sink) and not in_pair and self.base not in TAKES_SINK:
+            if isinstance(operand, Sink) and not in_pair and not may_stand_alone(self.instruction.opcode):
                 self._fail(f"the result of `{self.instruction.opcode}` cannot be discarded", "a register", operand)
             if spec.exact or spec.integral or not self._fits(operand, type_name):
                 self._value(spec, operand, type_name, spec.access, register_only=spec.kind == "register")
@@ -295,7 +294,7 @@ class _Binder:
             self._register(spec, operand, type_name, access, register_only)
         elif isinstance(operand, Sink):
             skips = self.match.form.key.startswith("st.wide")  # 9.7.9.11: an element that is not written
-            if (access != "write" and not skips) or self.base in NO_SINK:
+            if (access != "write" and not skips) or self.base in NEVER:
                 self._fail(f"{self._place(spec)} is read; `_` is for results only", "a register", operand)
         elif isinstance(operand, (Integer, Float)):
             if access != "read" or register_only:

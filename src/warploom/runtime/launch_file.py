@@ -270,8 +270,9 @@ def read(path: Path) -> LaunchFile:
             )  # fmt: skip
     try:
         devices, calls = count_of(document.get("devices", 1), document.get("calls", 1))
-    except ArgumentError as error:
+    except (ArgumentError, ArgumentTypeError) as error:
         raise misdescribed(error.what, where=str(path), expected=error.expected, got=error.got) from None
+    _strings(document, ("entry",), "the launch description", path)
     dependent, in_front = _dependent(document.get("dependent"), path)
     return LaunchFile(
         path=path,

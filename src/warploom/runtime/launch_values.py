@@ -192,7 +192,7 @@ def array_of_file(path: Path) -> np.ndarray:
     if not isinstance(loaded, np.ndarray):
         loaded.close()
         raise misdescribed("`file` holds several arrays", expected="a .npy file", got=str(path))
-    return loaded
+    return loaded.astype(loaded.dtype.newbyteorder("="), copy=False)
 
 
 def _shape(given: object) -> tuple[int, ...]:
