@@ -290,3 +290,13 @@ def test_functions_that_a_kernel_calls_show_what_its_parameters_are(tmp_path: Pa
     assert (y["kind"], y["dtype"], y["fill"], n["kind"]) == ("buffer", "f32", "zeros", "scalar")
     assert 'x.fill = "normal"' in launch_file.guesses(made)  # the numbers matter, and nobody said them
     assert not any(line.startswith("y.fill") for line in launch_file.guesses(made))
+
+
+@pytest.mark.parametrize("name", ["a/../b", "a b", "..", "k" * 300])
+def test_a_name_in_quotes_gets_a_description_beside_the_text(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "k.ptx"
+    path.write_text(HEAD + f'.visible .entry "{name}"() {{ ret; }}\n.visible .entry other() {{ ret; }}\n')
+    (mine, program), (theirs, _) = launch_file.programs(path).items()
+    assert mine.parent == theirs.parent == tmp_path and mine != theirs
+    mine.write_text(launch_file.template(program, path))
+    assert launch_file.read(mine).entry == name

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..asm import nodes
+from ..asm.scopes import MAX_REGISTERS
 from ..isa import dtypes
 
 _DEEPEST, _MOST = 8, 1 << 16
@@ -40,8 +41,10 @@ class _Inliner:
         for each in statements:
             if isinstance(each, (nodes.Variable, nodes.Label)):
                 own: list[str] = [each.name]
+            elif isinstance(each, nodes.RegisterDeclaration) and (each.count or 0) <= MAX_REGISTERS:
+                own = each.every_name()
             else:
-                own = each.every_name() if isinstance(each, nodes.RegisterDeclaration) else []
+                own = []
             static = isinstance(each, nodes.Variable) and each.space != "param"  # one for all calls
             names.update({name: f"{name}~{self.blocks}" if unique and not static else name for name in own})
             if isinstance(each, nodes.Variable) and not static:

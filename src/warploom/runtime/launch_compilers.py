@@ -66,7 +66,8 @@ def hints(entry: str, text: Path | None) -> Hints:
 
 def triton(entry: str, text: Path) -> Hints | None:
     """Triton's `KERNEL.json`, which its cache keeps next to `KERNEL.ptx`; None if there is none for this kernel."""
-    for path in (text.with_suffix(".json"), text.with_name(f"{entry}.json")):
+    named = [text.with_name(f"{entry}.json")] if entry.isidentifier() else []  # a function in Python
+    for path in (text.with_suffix(".json"), *named):
         try:
             facts = json.loads(path.read_text(encoding="utf-8-sig"))
         except (OSError, ValueError):

@@ -67,6 +67,7 @@ the arrays that that grid writes, and `dependent = false` says that it has finis
 from __future__ import annotations
 
 import hashlib
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -84,6 +85,8 @@ from .launch_values import FILLS, MAP_KEYS, Given, PeerArguments, Values, filled
 from .machine import for_arch
 from .program import Parameter, Program, program_of, read_text
 
+_NOT_IN_FILE_NAMES = re.compile(r"[^\w.$%@-]")
+"""Characters that only names in quotes have."""
 LONGEST = 120
 """Characters of a kernel's name in a file name; C++ templates are longer than file systems allow."""
 _TOP = ("entry", "grid", "block", "cluster", "dynamic_smem", "guessed", "dependent", "parameter", "expect",
@@ -224,10 +227,11 @@ def beside(text: Path, entry: str = "") -> Path:
     """The path of a text's launch description: gemm.launch.toml next to gemm.ptx.
 
     entry: for a text with several kernels, the one that gemm.ENTRY.launch.toml describes. A mangled name that is too
-        long for a file name is cut and made unique by a hash.
+        long for a file name, or has other characters, is changed and made unique by a hash.
     """
-    if len(entry) > LONGEST:
-        entry = f"{entry[: LONGEST - 9]}~{hashlib.sha256(entry.encode()).hexdigest()[:8]}"
+    if len(entry) > LONGEST or _NOT_IN_FILE_NAMES.search(entry):
+        shown = _NOT_IN_FILE_NAMES.sub("_", entry[: LONGEST - 9])
+        entry = f"{shown}~{hashlib.sha256(entry.encode()).hexdigest()[:8]}"
     return text.with_suffix(f".{entry}.launch.toml" if entry else ".launch.toml")
 
 
