@@ -66,6 +66,15 @@ def test_a_flag_for_lanes_that_have_not_met_is_found_in_every_schedule(flag, rea
     assert rules(hand_over(STORE + SYNC + flag, read, devices=devices), schedule, seed) == set()
 
 
+@pytest.mark.parametrize(
+    "kept, severity", [("", "error"), ("-1, 0xffffffff", "warning"), ("0x0000ffff, 0xffff0000", "error")]
+)
+def test_a_shuffle_of_all_lanes_before_an_acknowledgement_makes_it_a_warning(kept: str, severity: str):
+    shuffle = PARTS.replace("SIZE", "16").replace("MASKS", kept) if kept else ""
+    body = hand_over("ld.global.u32 %r3, [%d2];\n" + shuffle + RAISE, "st.global.u32 [%data+4], 5;\n", devices=1)
+    assert {one.severity for one in findings(body) if one.rule == RULE} == {severity}
+
+
 def test_a_read_that_is_acknowledged_for_other_lanes_is_found():
     """The lanes read; one of them says so, and the other GPU writes again."""
     acknowledge = "ld.global.u32 %r3, [%d2];\n"
@@ -113,6 +122,16 @@ def test_an_access_is_covered_when_the_last_of_its_lanes_has_released():
 
 LOAD, PUT = "ld.shared.u32 %r2, [%r1];\n", "st.shared.u32 [%r1], %idx;\n"
 SHUFFLE = "shfl.sync.bfly.b32 %r3, %r2, 1, 31, -1;\n"
+PARTS = """
+and.b32 %r4, %idx, SIZE;
+setp.eq.u32 %p6, %r4, 0;
+selp.b32 %r5, MASKS, %p6;
+shfl.sync.bfly.b32 %r3, %r2, 1, 31, %r5;
+"""
+HALVES = PARTS.replace("SIZE", "16").replace("MASKS", "0x0000ffff, 0xffff0000")
+"""A shuffle in the lower and in the upper half of each warp."""
+ALL = PARTS.replace("SIZE", "16").replace("MASKS", "-1, 0xffffffff")
+"""A shuffle of all lanes, whose mask only a run shows."""
 
 
 @pytest.mark.parametrize(
@@ -123,6 +142,10 @@ SHUFFLE = "shfl.sync.bfly.b32 %r3, %r2, 1, 31, -1;\n"
         (LOAD, PUT, "error"),
         (LOAD + SHUFFLE, PUT, "warning"),
         (SHUFFLE + LOAD, PUT, "error"),
+        (LOAD + ALL, PUT, "warning"),
+        (ALL + LOAD, PUT, "error"),
+        (LOAD + HALVES, PUT, "error"),
+        ("@%p5 " + LOAD + HALVES, "@%p5 " + PUT, "warning"),
         (LOAD + "@%p7 bra over;\n" + SHUFFLE + "over:\n", PUT, "warning"),
         ("@%first " + LOAD, PUT, None),
         (LOAD + SYNC, PUT, None),
@@ -132,8 +155,8 @@ def test_one_thread_speaks_for_what_others_of_its_warp_wrote_or_read(
     first: str, then: str, severity: str | None
 ) -> None:
     """A release by the first lane of each warp; another warp then touches the words of all its lanes. What was only
-    read is a warning where an instruction of the whole warp stands in between."""
-    first = "setp.ne.u32 %p7, %idx, %idx;\n" + first
+    read is a warning where an instruction of the whole warp, or of all lanes that read it, stands in between."""
+    first = "setp.ne.u32 %p7, %idx, %idx;\nand.b32 %r4, %idx, 16;\nsetp.eq.u32 %p5, %r4, 0;\n" + first
     body = f"""
 @%first mbarrier.init.shared::cta.b64 [bar], 4;
 bar.sync 0;

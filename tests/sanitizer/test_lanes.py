@@ -347,6 +347,41 @@ def test_plain_accesses_and_atomics_of_other_lanes_race(
     assert rules(Example(body.replace("MEETING", meeting), threads=32), schedule, seed) == found
 
 
+SOME_LANES = "setp.lt.u32 %p3, %r8, 16;\nselp.b32 %r5, {}, %p3;\n"
+HALVES, PAIRS = SOME_LANES.format("0x0000ffff, 0xffff0000"), "and.b32 %r5, %r8, 30;\nshl.b32 %r5, 3, %r5;\n"
+"""%r5: the mask of a lane's half of the warp, and of its pair."""
+IN_PARTS = (
+    "shfl.sync.bfly.b32 %r4, %r8, 1, 31, %r5;\n",
+    "vote.sync.ballot.b32 %r4, %p2, %r5;\n",
+    "match.any.sync.b32 %r4, %r8, %r5;\n",
+    "redux.sync.add.u32 %r4, %r8, %r5;\n",
+    "elect.sync %r4|%p4, %r5;\n",
+)
+
+
+@pytest.mark.parametrize("exchange", IN_PARTS, ids=lambda text: text.split(".")[0])
+def test_lanes_that_exchange_by_a_partial_mask_are_kept_together_as_by_a_whole_one(exchange: str):
+    """An exchange orders no memory, whatever its mask. It ends a read, of its own lanes only."""
+    whole = SOME_LANES.format("-1, 0xffffffff")
+    some = ((HALVES, 1, "warning"), (HALVES, 16, "error"), (PAIRS, 1, "warning"), (PAIRS, 2, "error"))
+    for masks, distance, read in (*some, (whole, 16, "warning")):
+        get = GET_OTHER.replace("4;", f"{4 * distance};", 1)
+        reads = OWN + PUT + "bar.sync 0;\nsetp.eq.u32 %p2, %idx, %idx;\n" + masks + get + exchange + PUT
+        assert {(one.rule, one.severity) for one in findings(Example(reads, threads=32))} == {("lane-race", read)}
+        writes = OWN + "setp.eq.u32 %p2, %idx, %idx;\n" + masks + PUT + exchange + get
+        assert {(one.rule, one.severity) for one in findings(Example(writes, threads=32))} == {("lane-race", "error")}
+
+
+def test_exchanges_one_after_the_other_keep_the_lanes_of_both_together():
+    """Pairs and pairs of pairs, as in a reduction of four lanes; a barrier of the halves does not join them."""
+    reads = OWN + PUT + "bar.sync 0;\n" + GET_OTHER.replace("4;", "12;", 1) + PAIRS + IN_PARTS[0]
+    fours = "xor.b32 %r6, %r8, 2;\nand.b32 %r6, %r6, 30;\nshl.b32 %r6, 3, %r6;\nor.b32 %r5, %r5, %r6;\n"
+    for body, severity in ((reads + PUT, "error"), (reads + fours + IN_PARTS[0] + PUT, "warning")):
+        assert {one.severity for one in findings(Example(body, threads=32))} == {severity}
+    across = OWN + PUT + "bar.sync 0;\n" + GET_OTHER.replace("4;", "64;", 1) + HALVES + "bar.warp.sync %r5;\n" + PUT
+    assert {one.severity for one in findings(Example(across, threads=32))} == {"error"}
+
+
 @pytest.mark.parametrize(("held", "usual"), [(SHUFFLE, "warning"), ("", "error"), ("@%p2 " + SHUFFLE, "error")],
                          ids=["held", "not held", "held by some"])  # fmt: skip
 def test_a_read_may_end_at_a_shuffle_but_a_write_may_not(held: str, usual: str):

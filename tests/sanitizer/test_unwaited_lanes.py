@@ -83,6 +83,7 @@ over:
 {touch}
 done:
 """
+EXCHANGE = "setp.lt.u32 %p4, %idx, 16;\nselp.b32 %r5, MASKS, %p4;\nshfl.sync.bfly.b32 %r3, %r2, 1, 31, %r5;\n"
 TOUCHES = ["ld.global.u32 %r3, [%d2];", "st.global.u32 [%d2], 5;"]
 
 
@@ -95,6 +96,9 @@ TOUCHES = ["ld.global.u32 %r3, [%d2];", "st.global.u32 [%d2], 5;"]
         ("%first", "bar.sync 0;", set()),
         ("%first", "@!%first bra done;", set()),
         ("%first", "shfl.sync.bfly.b32 %r3, %r2, 1, 31, -1;", set()),
+        ("%first", EXCHANGE.replace("MASKS", "-1, 0xffffffff"), set()),
+        ("%first", EXCHANGE.replace("MASKS", "0xffff, 0xffff0000"), {"lane-not-waited"}),
+        ("%first", EXCHANGE.replace("MASKS", "0xffff, 0xffff0000") + "@!%p4 bra done;", set()),
         ("%p2", "", set()),
     ],
 )

@@ -2,17 +2,21 @@
 
 bar.warp.sync orders the lanes' accesses. shfl.sync, mma.sync, ldmatrix, wgmma and similar instructions order nothing,
 but when one lane continues, all lanes have issued everything before them (PTX ISA 9.7.9.6, 9.7.15.1), and published
-kernels rely on it.
+kernels rely on it. Only those for the whole warp count here; for the others see `happens_before.kept_lanes`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from ..emulator.machine.image import Image
 from ..emulator.machine.operation import Operation
 from ..isa.effects import Synchronises
 from .undefined_reads import successors
+
+WHOLE_WARP = 0xFFFFFFFF
 
 
 def held_between(code: Image, first: int, second: int) -> bool:
@@ -22,7 +26,7 @@ def held_between(code: Image, first: int, second: int) -> bool:
 
 def _held(code: Image, first: int, second: int) -> bool:
     operations = code.operations
-    if operations[first].converged:
+    if _is_wide(code, operations[first]):
         return True
     onward: dict[int, list[int]] = {one.pc: list(successors(one, len(operations))) for one in operations}
     back: dict[int, list[int]] = {}
@@ -31,7 +35,7 @@ def _held(code: Image, first: int, second: int) -> bool:
             back.setdefault(there, []).append(here)
     ends = {first, second}
     between = _reached(onward, onward[first], ends) & _reached(back, back.get(second, ()), ends)
-    return any(operations[pc].converged for pc in between)
+    return any(_is_wide(code, operations[pc]) for pc in between)
 
 
 def always_held(code: Image, first: int, second: int) -> Operation | None:
@@ -50,7 +54,7 @@ def _always_held(code: Image, first: int, second: int) -> Operation | None:
             continue
         seen.add(here)
         operation = operations[here]
-        if _holds(operation):
+        if _holds(code, operation):
             found = operation
         else:
             todo += successors(operation, len(operations))
@@ -61,13 +65,23 @@ def held_together(code: Image, earlier: Operation, later: Operation) -> Operatio
     """A shuffle, vote or reduction of the whole warp between two instructions, in the text or on every path. The first
     has been issued for all lanes when the second is, and cooperative groups rely on that for reads."""
     between = code.operations[earlier.pc + 1 : later.pc]
-    return next((one for one in between if _holds(one)), None) or always_held(code, earlier.pc, later.pc)
+    return next((one for one in between if _holds(code, one)), None) or always_held(code, earlier.pc, later.pc)
 
 
-def _holds(operation: Operation) -> bool:
+def _holds(code: Image, operation: Operation) -> bool:
     """Whether all lanes of a warp wait for each other at an instruction."""
     meets = (one for one in operation.effects if isinstance(one, Synchronises))
-    return operation.instruction.guard is None and any(one.kind == "lanes" for one in meets)
+    return (
+        operation.instruction.guard is None and any(one.kind == "lanes" for one in meets) and _is_wide(code, operation)
+    )
+
+
+def _is_wide(code: Image, operation: Operation) -> bool:
+    """Whether an instruction is executed by whole warps together, whatever their registers hold."""
+    if operation.members < 0:
+        return operation.converged
+    mask = code.layout.slots[operation.members]
+    return isinstance(mask, np.generic) and int(mask) == WHOLE_WARP
 
 
 def _reached(edges: dict[int, list[int]], start: Iterable[int], ends: set[int]) -> set[int]:

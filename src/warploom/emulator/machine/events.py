@@ -135,6 +135,12 @@ class Observer:
     def met(self, what: MBarrier | None, frame: Frame | None) -> None:
         """A phase of an mbarrier is complete (`what.phase` is the next one), or threads passed bar.warp.sync."""
 
+    def kept(self, frame: Frame, bits: np.ndarray) -> None:
+        """A shuffle, vote, match, reduction or election, unless its mask is a constant and all lanes execute it.
+
+        bits: for each lane of the frame, the lanes of its warp that executed it together with it.
+        """
+
     def permitted(self, frame: Frame, what: str) -> None:
         """griddepcontrol.launch_dependents."""
 

@@ -31,6 +31,7 @@ class Events:
     fenced: Listeners
     arrived: Listeners
     met: Listeners
+    kept: Listeners
     permitted: Listeners
     made: Listeners
     made_again: Listeners

@@ -42,7 +42,10 @@ def together(d: Decode, act: Callable[[Frame, np.ndarray], None]) -> Step:
         if frame.mask is True and not isinstance(given, np.ndarray) and int(given) == FULL:
             act(frame, np.full(frame.lanes, POISON))
         else:
-            act(frame, members(frame, slot) & ballot(frame.active))
+            bits = members(frame, slot) & ballot(frame.active)
+            act(frame, bits)
+            for listener in frame.machine.events.kept:
+                listener(frame, bits)
 
     return step
 

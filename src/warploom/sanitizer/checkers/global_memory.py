@@ -31,6 +31,7 @@ from ...isa import effects
 from ..happens_before.access import InFlight, flights_of
 from ..happens_before.clocks import WarpClock
 from ..happens_before.flags import knows
+from ..happens_before.kept_lanes import KeptLanes
 from ..happens_before.partial_waits import PartialWaits
 from ..happens_before.scopes import LEVELS, needed
 from ..happens_before.state import ClusterState
@@ -204,9 +205,11 @@ class GlobalMemory(Observer):
             return
         behind, code = state.notes(PartialWaits), self.context.machine.code
         found = behind.untold_far(clock.me, lanes, cluster, me, deed.epoch)
-        if found is not None and not held_between(code, found.code.pc, frame.operation.pc):
+        if found is None or held_between(code, found.code.pc, frame.operation.pc):
+            return
+        kept = state.notes(KeptLanes)
+        if mask := kept.apart(clock.me, lanes, found.lanes, int(found.c[clock.me]), clock.epoch):
             did, earlier = "wrote" if deed.writes else "read", code.operations[deed.pc]
-            mask = lanes & ~found.lanes
             report_untold(self.context, frame, clock.me % state.per_cta, mask, found, earlier, did)
 
     def _by_another_lane(self, state: ClusterState, clock: WarpClock, deed: UnpackedAccess) -> bool:
@@ -376,8 +379,11 @@ class GlobalMemory(Observer):
 
     def _alone(self, deed: UnpackedAccess) -> bool:
         """True if nothing synchronised the lanes of a warp between this and the flag that one lane raised for all."""
-        raised = self.context.flags.apart[deed.actor].raised.get((deed.epoch, deed.pc))
-        return raised is not None and not held_between(self.context.machine.code, deed.pc, raised)
+        apart, key = self.context.flags.apart[deed.actor], (deed.epoch, deed.pc)
+        raised = apart.raised.get(key)
+        if raised is None or key in apart.kept:
+            return False
+        return not held_between(self.context.machine.code, deed.pc, raised)
 
     def _warp_words(self, state: ClusterState, cluster: int, me: int) -> str:
         if cluster in self.context.streams:

@@ -23,8 +23,8 @@ from ...emulator.machine.units import WARPGROUP_MMA
 from ...isa import effects
 from ..happens_before.access import BARRIER, flights_of
 from ..happens_before.clocks import Released, WarpClock
-from ..happens_before.journal import WARP, Access, Entry, Journals, LaneSync, Noted, WaitedCopy
-from ..happens_before.lane_order import clashes
+from ..happens_before.journal import WARP, Entry, Journals, LaneSync, Noted, WaitedCopy
+from ..happens_before.lane_order import LaneConflict, clashes
 from ..happens_before.scopes import LEVELS
 from ..happens_before.state import ClusterState, record_of
 from ..report.findings import at
@@ -123,8 +123,7 @@ class InsideWarp(Observer):
         for clash in clashes(journal, clock.me, now):
             codes = (clash.entry.code, now.code)
             if not (guessed(*codes) or guessed(*codes[::-1])):
-                first = (int(clash.granules[0]), int(clash.lanes[0]), int(clash.owners[0]))
-                self._report(state, frame, clock, now, clash.entry, *first)
+                self._report(state, frame, clock, now, clash)
                 break
 
     # -- mbarriers -------------------------------------------------------------------------------------------------
@@ -302,16 +301,14 @@ class InsideWarp(Observer):
 
     # -- reports ---------------------------------------------------------------------------------------------------
 
-    def _report(
-        self, state: ClusterState, frame: Frame, clock: WarpClock, now: Entry, entry: Access,
-        granule: int, lane: int, owner: int,
-    ) -> None:  # fmt: skip
-        codes = (now.code, entry.code)
-        held, severity = holder_of(self.context, now, entry)
+    def _report(self, state: ClusterState, frame: Frame, clock: WarpClock, now: Entry, clash: LaneConflict) -> None:
+        codes = (now.code, clash.entry.code)
+        one, held, severity = holder_of(self.context, state, clock, now, clash)
         if self.context.findings.seen("lane-race", codes, severity):
             return
-        place = self.context.name(state, now.shadow.region, granule * now.shadow.granule)
-        self._add(frame, clock.me % state.per_cta, codes, apart(now, entry, place, lane, owner, held), severity)
+        place = self.context.name(state, now.shadow.region, int(clash.granules[one]) * now.shadow.granule)
+        told = apart(now, clash.entry, place, int(clash.lanes[one]), int(clash.owners[one]), held)
+        self._add(frame, clock.me % state.per_cta, codes, told, severity)
 
     def _add(
         self, frame: Frame, warp: int, codes: tuple[Operation, ...], what: str, severity: str | None = None,

@@ -122,12 +122,12 @@ class InsideWarpGlobal(Observer):
         else:
             code, lanes = (entry.code, clash.owners) if now.writes else (now.code, clash.lanes)
             self.context.loose.note_lanes(code.pc, frame.cta.index, first, lanes)
-        held, severity = holder_of(self.context, now, entry)
+        one, held, severity = holder_of(self.context, state, clock, now, clash)
         codes = (now.code, entry.code)
         if self.context.findings.seen("global-lane-race", codes, severity):
             return
-        place = f"`{now.shadow.region.name}` at byte {int(clash.granules[0]) * now.shadow.granule}"
-        told = apart(now, entry, place, int(clash.lanes[0]), int(clash.owners[0]), held)
+        place = f"`{now.shadow.region.name}` at byte {int(clash.granules[one]) * now.shadow.granule}"
+        told = apart(now, entry, place, int(clash.lanes[one]), int(clash.owners[one]), held)
         self.context.findings.add(
             "global-lane-race", f"{actor(frame.cta, first)} {told}", codes, frame.cta, first, severity
         )

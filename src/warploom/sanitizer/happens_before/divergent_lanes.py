@@ -11,7 +11,7 @@ definitely known only from the epoch in which they synchronised, or released it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeAlias
@@ -109,12 +109,14 @@ class DivergentLanes:
     Attributes:
         left: accesses since the lanes synchronised -> the lanes (a mask) that made them and have not released since.
         spoken_for: accesses by lanes for which another lane raised a flag -> the epoch in which they were covered.
-        raised: the instruction (pc) that raised it.
+        raised: the instruction (pc) that raised it; kept: those accesses whose lanes something kept together with that
+            lane until then (`kept_lanes`).
     """
 
     left: dict[Key, int] = field(default_factory=dict)
     spoken_for: dict[Key, int | None] = field(default_factory=dict)
     raised: dict[Key, int] = field(default_factory=dict)
+    kept: set[Key] = field(default_factory=set)
 
     def cover(self, lanes: int, epoch: int) -> None:
         """These lanes release their accesses, or synchronise with each other."""
@@ -126,15 +128,22 @@ class DivergentLanes:
             if key in self.spoken_for:
                 self.spoken_for[key] = epoch
 
-    def speak(self, until: int, pc: int) -> bool:
-        """A lane raises a flag (at `pc`) for everything up to an epoch. True if it also signals for other lanes."""
+    def speak(self, until: int, pc: int, kept: Callable[[int], int] | None = None) -> bool:
+        """A lane raises a flag (at `pc`) for everything up to an epoch. True if it also signals for other lanes.
+
+        kept: the lanes that something has kept together with that lane since an epoch.
+        """
         others = [key for key in self.left if key[0] <= until]
         for key in others:
-            self.spoken_for.setdefault(key, None)
-            self.raised.setdefault(key, pc)
+            if key in self.spoken_for:
+                continue
+            self.spoken_for[key], self.raised[key] = None, pc
+            if kept is not None and not self.left[key] & ~kept(key[0]):
+                self.kept.add(key)
             if len(self.spoken_for) > MOST:
                 oldest = next(iter(self.spoken_for))
                 del self.spoken_for[oldest], self.raised[oldest]
+                self.kept.discard(oldest)
         return bool(others)
 
     def uncovered(self, epoch: int, pc: int, known: int) -> bool:

@@ -18,6 +18,7 @@ import numpy as np
 
 from .clocks import NO_FENCES, WEAK, Fences, Q, Released, WarpClock, join_fences
 from .divergent_lanes import DivergentLanes
+from .kept_lanes import KeptLanes
 from .known_clusters import Front, join_far
 from .partial_waits import PartialWaits
 from .scopes import LEVELS, ThreadLocation, needed
@@ -216,8 +217,8 @@ class Flags:
             clock.begin_epoch()  # the warp's next accesses are told apart from this one
             level = min(level, LEVELS[clock.published_scope or "gpu"])
             covered = int(carried.weak[clock.me]) if carried is not None else 0
-        if clock.apart.left and carried is not None and clock.apart.speak(covered, code.pc):
-            self.apart[actor] = clock.apart
+        if carried is not None:
+            self.spoken(state, clock, mask, covered, code.pc)
         fences = clock.fences
         if carried is None and not fences and len(offsets) > HINTED:
             return
@@ -253,6 +254,13 @@ class Flags:
                 before.level = max(before.level, level)
             before.strong = max(before.strong, strong)
             before.fences = join_fences(before.fences, fences)
+
+    def spoken(self, state: ClusterState, clock: WarpClock, lanes: int, until: int, pc: int) -> None:
+        """These lanes signal, with the instruction at `pc`, what their warp did up to an epoch."""
+        if clock.apart.left:
+            now, kept = clock.epoch, state.notes(KeptLanes)
+            if clock.apart.speak(until, pc, lambda epoch: kept.since(clock.me, lanes, epoch, now)[0]):
+                self.apart[state.actor(clock.me)] = clock.apart
 
     # -- observation -----------------------------------------------------------------------------------------------
 

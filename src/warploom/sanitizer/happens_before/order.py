@@ -27,6 +27,7 @@ from ...isa import effects
 from .access import BARRIER, COPY, InFlight, flights_of, writing_proxy
 from .clocks import Released, WarpClock
 from .gaps import OtherSpace
+from .kept_lanes import KeptLanes
 from .known_clusters import Front
 from .partial_waits import PartialWaits
 from .scopes import LEVELS
@@ -264,10 +265,15 @@ class Order(Observer):
             state = self.context.state(frame.cta)
             for clock, mask in state.active(frame):
                 if frame.cta.warps[clock.me % state.per_cta].alive & ~mask:
+                    state.notes(KeptLanes).keep(clock, (mask,), frame.operation)
                     clock.meet_some(mask)
                     state.notes(PartialWaits).met(clock, mask)
                 else:
                     _all_meet(state, clock, mask)
+
+    def kept(self, frame: Frame, bits: np.ndarray) -> None:
+        state = self.context.state(frame.cta)
+        state.notes(KeptLanes).executed(state.of_frame(frame), bits, frame.active, frame.operation)
 
     def arrived(self, on: MBarrier | BarrierUse, event: Event) -> None:
         if isinstance(on, MBarrier):

@@ -15,6 +15,7 @@ from ...isa import effects
 from ..happens_before.access import ASYNC, BARRIER, COPY, GENERIC, Access
 from ..happens_before.divergent_lanes import LaneRelease
 from ..happens_before.gaps import COPY_FENCE, OtherSpace
+from ..happens_before.kept_lanes import KeptLanes
 from ..happens_before.state import ClusterState
 from ..held_lanes import held_between
 from ..rules import ERROR, RULES, WARNING
@@ -143,7 +144,10 @@ def _spoken_for(conflict: Conflict, context: Context) -> bool:
     part = min((one for one in conflict.parts if one.epoch >= earlier.epoch), key=lambda one: one.epoch, default=None)
     if part is None or part.pc < 0 or earlier.proxy != GENERIC or not part.made.get(earlier.code.pc, 0) & ~part.lanes:
         return False
-    return not held_between(context.machine.code, earlier.code.pc, part.pc)
+    if held_between(context.machine.code, earlier.code.pc, part.pc):
+        return False
+    kept, _ = conflict.state.notes(KeptLanes).since(earlier.me, part.lanes, earlier.epoch, part.epoch)
+    return bool(part.made[earlier.code.pc] & ~kept)
 
 
 def _by_what_is_missing(missing: str) -> tuple[str, str | None, str] | None:

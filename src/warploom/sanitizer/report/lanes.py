@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ..happens_before.kept_lanes import KeptLanes
 from ..held_lanes import held_together
 from ..rules import WARNING
 from .findings import at
@@ -11,14 +14,33 @@ from .findings import at
 if TYPE_CHECKING:
     from ...emulator.machine.operation import Operation
     from ..context import Context
+    from ..happens_before.clocks import WarpClock
     from ..happens_before.journal import Access
+    from ..happens_before.lane_order import LaneConflict
+    from ..happens_before.state import ClusterState
 
 
-def holder_of(context: Context, now: Access, entry: Access) -> tuple[Operation | None, str | None]:
-    """The instruction that keeps the lanes together between an earlier access and this one, and the severity: such an
-    instruction makes a read before a write a warning."""
-    held = None if entry.writes else held_together(context.machine.code, entry.code, now.code)
-    return held, WARNING if held and not context.strict else None
+def holder_of(
+    context: Context, state: ClusterState, clock: WarpClock, now: Access, clash: LaneConflict
+) -> tuple[int, Operation | None, str | None]:
+    """Of a warp's lanes that race, the one to name; the instruction that keeps it together with the owner between the
+    earlier access and this one, and the severity: such an instruction makes a read before a write a warning."""
+    entry = clash.entry
+    if entry.writes:
+        return 0, None, None
+    severity = None if context.strict else WARNING
+    held = held_together(context.machine.code, entry.code, now.code)
+    if held is not None:
+        return 0, held, severity
+    pairs = np.stack([clash.lanes, clash.owners])
+    for lane, owner in np.unique(pairs, axis=1).T.tolist():
+        together, kept = state.notes(KeptLanes).since(
+            clock.me, 1 << lane, entry.epochs[clock.me - entry.first], clock.epoch
+        )
+        if not together >> owner & 1:
+            return int(np.flatnonzero((pairs[0] == lane) & (pairs[1] == owner))[0]), None, None
+        held = held or kept
+    return 0, held, severity
 
 
 def apart(now: Access, entry: Access, place: str, lane: int, owner: int, held: Operation | None) -> str:
