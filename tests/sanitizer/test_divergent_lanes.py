@@ -112,12 +112,12 @@ def test_an_access_is_covered_when_the_last_of_its_lanes_has_released():
     apart = DivergentLanes()
     record_access(apart.left, FULL, epoch=3, pc=7)
     apart.cover(1, epoch=3)
-    assert apart.speak(until=3, pc=9)
+    assert apart.speak(1, until=3, pc=9)
     assert apart.uncovered(3, 7, known=3) and not apart.uncovered(3, 7, known=EVERYTHING)
     assert not apart.uncovered(2, 7, known=3)
     apart.cover(FULL, epoch=5)
     assert apart.uncovered(3, 7, known=4) and not apart.uncovered(3, 7, known=5)
-    assert not apart.speak(until=9, pc=9)
+    assert not apart.speak(1, until=9, pc=9)
 
 
 LOAD, PUT = "ld.shared.u32 %r2, [%r1];\n", "st.shared.u32 [%r1], %idx;\n"

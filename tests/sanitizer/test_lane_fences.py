@@ -125,3 +125,32 @@ def test_a_lane_releases_what_those_that_it_has_met_did(met: bool, writers: int)
     body = write + arrive + "setp" + wait + read
     found = {one.rule for one in findings(Example(START + body, threads=64))}
     assert found == (set() if met else {"warp-synchronous"})
+
+
+ALL_WAIT = """
+st.shared.u32 [%r1], %idx;
+FIRST
+mbarrier.arrive.shared::cta.b64 _, [bar];
+all:
+mbarrier.try_wait.parity.shared::cta.b64 %p0, [bar], 0;
+@!%p0 bra all;
+THEN
+"""
+
+
+@pytest.mark.parametrize("last", [31, 63])
+def test_a_lane_fences_for_lanes_whose_arrivals_it_has_waited_for(last: int):
+    """64 lanes write a word each, arrive on one mbarrier, and wait for it; one then fences for all, or arrives for all,
+    and a copy reads the words."""
+    init = "@%first mbarrier.init.shared::cta.b64 [bar], 64;\n@%first mbarrier.init.shared::cta.b64 [bar+8], 1;\n"
+    address = "bar.sync 0;\nshl.b32 %r0, %idx, 2;\nmov.u32 %r1, tile;\nadd.u32 %r1, %r1, %r0;\n"
+    copy = STORE.replace("GUARD", "%p3").replace(", 16;", f", {4 * last + 4};")
+    for first, then, copier, missing in (
+        ("", FENCE, 0, set()),
+        (FENCE, "", 0, {UNFENCED}),
+        ("", "", 0, {UNFENCED}),
+        ("", FENCE + ARRIVE.replace("%p3", "%first"), 32, set()),
+    ):
+        body = init + address + ALL_WAIT.replace("FIRST", first).replace("THEN", then)
+        found = findings(Example(body + f"setp.eq.u32 %p3, %idx, {copier};\n" + copy, threads=64))
+        assert {one.rule for one in found} == missing

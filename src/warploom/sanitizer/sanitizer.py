@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from ..emulator.machine.events import Observer
 from .checkers import CHECKERS
 from .context import Context
-from .happens_before.order import Entry, Order
+from .happens_before.entry import Entry
+from .happens_before.order import Order
 
 if TYPE_CHECKING:
     from ..emulator.machine.finding import Finding

@@ -28,14 +28,13 @@ from ...emulator.machine.finding import Finding, Side
 from ...emulator.machine.places import Lanes
 from ...emulator.machine.units import WARPGROUP_MMA
 from ...isa import effects
+from ..global_lanes import GlobalLanes
 from ..happens_before.access import InFlight, flights_of
 from ..happens_before.clocks import WarpClock
 from ..happens_before.flags import knows
-from ..happens_before.kept_lanes import KeptLanes
 from ..happens_before.partial_waits import PartialWaits
 from ..happens_before.scopes import LEVELS, needed
 from ..happens_before.state import ClusterState
-from ..held_lanes import held_between
 from ..report.findings import at
 from ..report.global_verdict import (
     APART,
@@ -49,7 +48,7 @@ from ..report.global_verdict import (
     UNRELEASED,
     verdict,
 )  # fmt: skip
-from ..report.unwaited import lanes_in, report_untold
+from ..report.unwaited import lanes_in
 from ..report.words import actor
 from ..rules import ERROR
 from ..shadow.duplicate_writes import NOT_COMPLETE, SAME, DuplicateWrites
@@ -76,6 +75,7 @@ class GlobalMemory(Observer):
         self._storing: Storing | None = None
         self._last: tuple[int, AsyncOperation] | None = None
         self._twice = DuplicateWrites(context)
+        self.lanes = GlobalLanes(context)
 
     # -- generic accesses ------------------------------------------------------------------------------------------
 
@@ -148,6 +148,10 @@ class GlobalMemory(Observer):
                     continue
                 deed = unpack(number, earlier_writes)
                 missing = self._gap(state, clock, deed, frame.operation, level)
+                if missing == APART:
+                    touched = np.broadcast_to(granules, of_warp.shape)[of_warp & (before == number)]
+                    if not self.lanes.silent(state, shadow, clock, deed, touched):
+                        continue
                 if missing:
                     hits = of_warp & (before == number)
                     offset = shadow.first_byte(granules, hits)
@@ -169,14 +173,14 @@ class GlobalMemory(Observer):
                 elif not deed.level:
                     clock.settled.add(number)
                     if clock.me in ahead:
-                        self._untold(state, frame, clock, deed, lanes_in(lanes, of_warp & (before == number)))
+                        self.lanes.untold(state, frame, clock, deed, lanes_in(lanes, of_warp & (before == number)))
 
     def _gap(self, state: ClusterState, clock: WarpClock, deed: UnpackedAccess, code: Operation, level: int) -> str:
         """What is missing between an earlier access and a generic one of this warp; "" if nothing is."""
         if deed.asynchronous:
             return "" if self._complete(state, clock, deed) else NOT_COMPLETE
         if knows(clock, state, deed.actor, deed.epoch):
-            return APART if self._by_another_lane(state, clock, deed) else ""
+            return APART if self.lanes.spoken_for(state, clock, deed) else ""
         if deed.level and level:
             cluster, me = divmod(deed.actor - 1, state.count)
             theirs = self.context.where(cluster, me // state.per_cta)
@@ -197,26 +201,6 @@ class GlobalMemory(Observer):
             return False
         (mine, _), (other, _) = launches.of(state, state.actor(clock.me)), launches.of(state, deed.actor)
         return mine != other and launches.over(state, clock, deed)
-
-    def _untold(self, state: ClusterState, frame: Frame, clock: WarpClock, deed: UnpackedAccess, lanes: int) -> None:
-        """These lanes access what another cluster did: check that they have acquired the flag that covers it."""
-        cluster, me = divmod(deed.actor - 1, state.count)
-        if cluster == state.number or deed.asynchronous or self.context.of_stream(deed.pc):
-            return
-        behind, code = state.notes(PartialWaits), self.context.machine.code
-        found = behind.untold_far(clock.me, lanes, cluster, me, deed.epoch)
-        if found is None or held_between(code, found.code.pc, frame.operation.pc):
-            return
-        kept = state.notes(KeptLanes)
-        if mask := kept.apart(clock.me, lanes, found.lanes, int(found.c[clock.me]), clock.epoch):
-            did, earlier = "wrote" if deed.writes else "read", code.operations[deed.pc]
-            report_untold(self.context, frame, clock.me % state.per_cta, mask, found, earlier, did)
-
-    def _by_another_lane(self, state: ClusterState, clock: WarpClock, deed: UnpackedAccess) -> bool:
-        apart = self.context.flags.apart
-        if not apart or deed.level or deed.actor == state.actor(clock.me):
-            return False
-        return self.context.flags.by_another_lane(clock, state, deed.actor, deed.epoch, deed.pc)
 
     @staticmethod
     def _complete(state: ClusterState, clock: WarpClock, deed: UnpackedAccess) -> bool:
@@ -326,6 +310,10 @@ class GlobalMemory(Observer):
             missing = self._copy_gap(state, clock, deed)
             if missing:
                 places = shadow.granules_in(before, before == number)
+                if missing == APART and not self.lanes.silent(state, shadow, clock, deed, places):
+                    continue
+                if missing == FENCE and self.lanes.carried(state, shadow, flight, clock, deed, places):
+                    continue
                 offset, now = int(places[0]) * shadow.granule, (flight.cta, flight.warp, flight.code)
 
                 report = partial(self._report_global, state, shadow, offset, deed, now, writes, level=level)
@@ -339,7 +327,7 @@ class GlobalMemory(Observer):
             return "" if self._complete(state, clock, deed) else NOT_COMPLETE
         if not knows(clock, state, deed.actor, deed.epoch):
             return "" if self._read_in_an_earlier_launch(state, clock, deed) else NO_ORDER
-        if self._by_another_lane(state, clock, deed):
+        if self.lanes.spoken_for(state, clock, deed):
             return APART
         if not deed.writes:
             return ""
@@ -359,7 +347,7 @@ class GlobalMemory(Observer):
         if rule == "global-data-race":
             unordered = missing == NO_ORDER and not self.context.of_stream(earlier.pc, code.pc)
             self.context.loose.note(self.context.indices, state, earlier, now, writes, unordered)
-        severity = ERROR if missing == APART and (earlier.writes and not writes or self._alone(earlier)) else None
+        severity = ERROR if missing == APART and (earlier.writes and not writes or self.lanes.alone(earlier)) else None
         if self.context.findings.seen(rule, (code, before), severity):
             return
         cluster, me = divmod(earlier.actor - 1, state.count)
@@ -376,14 +364,6 @@ class GlobalMemory(Observer):
             Side(other, f"{did} {place}", before.text, before.instruction.location),
         )
         self.context.findings.add(rule, message, (code, before), cta, warp, severity, sides, place, clause)
-
-    def _alone(self, deed: UnpackedAccess) -> bool:
-        """True if nothing synchronised the lanes of a warp between this and the flag that one lane raised for all."""
-        apart, key = self.context.flags.apart[deed.actor], (deed.epoch, deed.pc)
-        raised = apart.raised.get(key)
-        if raised is None or key in apart.kept:
-            return False
-        return not held_between(self.context.machine.code, deed.pc, raised)
 
     def _warp_words(self, state: ClusterState, cluster: int, me: int) -> str:
         if cluster in self.context.streams:

@@ -22,9 +22,10 @@ from ...emulator.machine.places import Lanes
 from ...emulator.machine.units import WARPGROUP_MMA
 from ...isa import effects
 from ..happens_before.access import BARRIER, flights_of
-from ..happens_before.clocks import Released, WarpClock
+from ..happens_before.clocks import WarpClock
 from ..happens_before.journal import WARP, Entry, Journals, LaneSync, Noted, WaitedCopy
 from ..happens_before.lane_order import LaneConflict, clashes
+from ..happens_before.released import Released
 from ..happens_before.scopes import LEVELS
 from ..happens_before.state import ClusterState, record_of
 from ..report.findings import at

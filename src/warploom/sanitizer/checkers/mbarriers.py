@@ -16,7 +16,8 @@ from ...emulator.machine.units import WARPGROUP_MMA
 from ...errors import DeadlockError, StepLimitError
 from ...isa import effects
 from ..happens_before.access import Access, flights_of
-from ..happens_before.clocks import Released, WarpClock
+from ..happens_before.clocks import WarpClock
+from ..happens_before.released import Released
 from ..happens_before.scopes import LEVELS
 from ..happens_before.signals import behind_fence
 from ..happens_before.state import BarrierRecord, ClusterState, record_of

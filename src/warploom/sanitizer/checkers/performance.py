@@ -39,9 +39,9 @@ class Performance(Observer):
         for effect in frame.operation.effects:
             if not isinstance(effect, Fences) or effect.kind != "proxy:async" or effect.spaces == "global":
                 continue
-            for clock, _ in self.context.state(frame.cta).active(frame):
+            for clock, mask in self.context.state(frame.cta).active(frame):
                 seen, idle = self._fences.get(frame.operation, (0, 0))
-                self._fences[frame.operation] = (seen + 1, idle + (not clock.has_news()))
+                self._fences[frame.operation] = (seen + 1, idle + (not clock.has_news(mask)))
 
     def report(self) -> list[Finding]:
         """Turn the counts into findings, one for each line of the user's text."""

@@ -73,6 +73,13 @@ class UnwaitedLanes(Observer):
                 self._report(state, frame, clock, mask & ~found.lanes, found, earlier.code, "wrote")
         if how == effects.READS:
             return
+        for number in distinct(shadow.readers[granules]) if shadow.read_async else ():
+            mask = lanes_in(lanes, shadow.readers[granules] == number)
+            for access in state.readers.sets[number]:
+                earlier = state.accesses[access]
+                found = behind.untold(clock.me, mask, earlier.me, earlier.epoch, earlier.bit)
+                if found is not None:
+                    self._report(state, frame, clock, mask & ~found.lanes, found, earlier.code, "read")
         for row, me in enumerate(shadow.warps):
             epochs = shadow.epochs[row][granules]
             latest = int(epochs.max(initial=0))

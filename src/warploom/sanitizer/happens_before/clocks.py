@@ -21,130 +21,18 @@ knows which fences preceded an observed write (`pending_fences`), since a later 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import TypeAlias
+from dataclasses import replace
 
 import numpy as np
 
-from .divergent_lanes import PLACES, WHOLE, DivergentLanes, LaneRelease, LaneReleases, RecentLanes, record_access
-from .known_clusters import NOBODY, ClusterKnowledge, Front, KnownClusters, join_far
+from .divergent_lanes import FENCE, PLACES, DivergentLanes, LaneRelease, RecentLanes, record_access
+from .known_clusters import NOBODY, ClusterKnowledge, Front, join_far
+from .released import LANES, NO_FENCES, WEAK, C, Fences, HasFronts, Released, join_fences
 from .scopes import LEVELS
 
 FULL = 0xFFFFFFFF
 ORDERED = (LEVELS["gpu"], LEVELS["sys"])
 """Scopes of fences.sc that are tracked: for narrower scopes the threads can use barriers."""
-LANES = 32
-
-Fronts: TypeAlias = np.ndarray
-"""The five fronts, (5, warps)."""
-C, P, Q, WEAK, NEAR = range(5)
-
-
-Fences: TypeAlias = "Mapping[int, Released]"
-"""What fences.sc covered, by the level of their scope. Never modified in place."""
-NO_FENCES: Fences = MappingProxyType({})
-
-
-def join_fences(first: Fences, second: Fences) -> Fences:
-    """What the fences of either covered."""
-    if not second or first is second:
-        return first
-    joined = dict(first)
-    for level, released in second.items():
-        both = joined[level].copy() if level in joined else Released.nothing(released.fronts.shape[1])
-        both.add(released)
-        joined[level] = both
-    return joined
-
-
-class HasFronts:
-    """The rows of `fronts` by name."""
-
-    __slots__ = ()
-    fronts: Fronts
-
-    @property
-    def c(self) -> Front:
-        return self.fronts[C]
-
-    @property
-    def p(self) -> Front:
-        return self.fronts[P]
-
-    @property
-    def q(self) -> Front:
-        return self.fronts[Q]
-
-    @property
-    def weak(self) -> Front:
-        return self.fronts[WEAK]
-
-
-@dataclass(eq=False)
-class Released(HasFronts):
-    """What a release carries to the thread that acquires it. Join with `add`.
-
-    Attributes:
-        fronts, known, carried, far: see the module's docstring.
-        parts: for warps whose threads released separately, what each of them did.
-        fences: what fences.sc before the release covered; ahead: those before writes that were observed earlier.
-    """
-
-    fronts: Fronts
-    known: int = 0
-    carried: int = 0
-    far: KnownClusters = field(default_factory=lambda: NOBODY)
-    parts: LaneReleases = field(default_factory=lambda: WHOLE)
-    fences: Fences = field(default_factory=lambda: NO_FENCES)
-    ahead: Fences = field(default_factory=lambda: NO_FENCES)
-
-    @classmethod
-    def nothing(cls, warps: int) -> Released:
-        return cls(np.zeros((5, warps), np.int32))
-
-    def add(self, other: Released) -> None:
-        self.fronts = np.maximum(self.fronts, other.fronts)
-        self.known |= other.known
-        self.carried |= other.carried
-        self.far = join_far(self.far, other.far)
-        self.fences, self.ahead = join_fences(self.fences, other.fences), join_fences(self.ahead, other.ahead)
-        if other.parts:
-            self._put_together(other.parts)
-
-    def _put_together(self, more: LaneReleases) -> None:
-        """If threads of a warp released separately and all have released, all that the warp did is released."""
-        parts = dict(self.parts)
-        for me, theirs in more.items():
-            parts[me] = (*parts.get(me, ()), *theirs)[-LANES:]
-            for part in theirs:
-                if part.covered(parts[me]):
-                    self.c[me] = max(self.c[me], part.epoch)
-                    self.p[me] = max(self.p[me], part.p)
-        self.parts = parts
-
-    def copy(self) -> Released:
-        return Released(self.fronts.copy(), self.known, self.carried, self.far, self.parts, self.fences, self.ahead)
-
-    def without_fences(self) -> Released:
-        return Released(self.fronts, self.known, self.carried, self.far, self.parts)
-
-    def reach(self) -> ClusterKnowledge:
-        """What another cluster learns of this one; `divergent_lanes` handles lanes of a warp in global memory."""
-        return ClusterKnowledge(self.weak, self.q, self.known)
-
-    def only_operations(self, unscoped: bool = False) -> Released:
-        """What remains if scope or semantics do not cover memory accesses: completed asynchronous operations."""
-        fronts = np.zeros_like(self.fronts)
-        fronts[WEAK] = self.weak
-        if unscoped:
-            fronts[NEAR] = np.maximum(self.p, self.fronts[NEAR])
-        return Released(fronts, self.known)
-
-    def relaxed(self) -> Released:
-        """What a relaxed arrival on a barrier of its own CTA carries: operations, and no hint of anything else."""
-        return Released(np.zeros_like(self.fronts), self.known, self.carried)
 
 
 class WarpClock(HasFronts):
@@ -159,17 +47,19 @@ class WarpClock(HasFronts):
         fenced: lanes that executed a fence.proxy.async (for shared memory) and have accessed nothing since.
         used: the epoch of its latest access.
         parts: what lanes of other warps released separately, as far as this one has acquired it.
-        fresh: True if the warp accessed memory since its last proxy fence.
+        fresh: True if the warp accessed memory since its last proxy fence; carriers: lanes that executed one since.
         version: increases with every change.
         apart: what its lanes did to global memory since they synchronised.
         heard: how often it has learned something from other warps.
-        recent: which lanes accessed shared memory, and which executed a fence.proxy.async.
+        recent: which lanes accessed shared memory, and which executed a fence.proxy.async; written: which lanes wrote
+            global memory, and which executed such a fence for it.
+        open: lanes that wrote global memory since the warp's threads last synchronised, and have not fenced since.
     """
 
     __slots__ = (
-        "after_grid", "apart", "carried", "epoch", "far", "fenced", "fences", "floor", "fresh", "fronts", "heard",
-        "in_turn", "known", "lanes", "made", "mates", "me", "parts", "pending", "pending_fences", "published",
-        "published_scope", "recent", "settled", "touched", "used", "version",
+        "after_grid", "apart", "carried", "carriers", "epoch", "far", "fenced", "fences", "floor", "fresh", "fronts",
+        "heard", "in_turn", "known", "lanes", "made", "mates", "me", "open", "parts", "pending", "pending_fences",
+        "published", "published_scope", "recent", "settled", "touched", "used", "version", "written",
     )  # fmt: skip
 
     def __init__(self, me: int, warps: int) -> None:
@@ -185,6 +75,8 @@ class WarpClock(HasFronts):
         self.in_turn = (0, 0)
         self.fenced = self.used = 0
         self.recent = RecentLanes()
+        self.written = RecentLanes(met=self.recent.met)
+        self.open = self.carriers = 0
         self.floor = 1
         self.fresh = False
         self.version = 0
@@ -215,31 +107,41 @@ class WarpClock(HasFronts):
         self.fenced &= ~lanes
         self.fresh = True
 
-    def touch_global(self, lanes: int = 0, pc: int = 0) -> None:
-        """The warp accesses global memory; `lanes`: those that make a weak access, with the instruction at `pc`."""
+    def touch_global(self, lanes: int = 0, pc: int = 0, strong: bool = False, writes: bool = False) -> None:
+        """These lanes access global memory, with the instruction at `pc`."""
         self.used = self.epoch
         self.fresh = True
-        if lanes:
+        if lanes and not strong:
             record_access(self.apart.left, lanes, self.epoch, pc)
+        if lanes and writes:
+            record_access(self.written.accessed, lanes, self.epoch, pc)
+            self.open |= lanes
 
     def meet(self) -> None:
         """All threads of the warp have synchronised: each one's accesses happen before the others' next ones."""
-        if self.lanes or self.apart.left:
+        if self.lanes or self.apart.left or self.open:
             self._step()
-            self.lanes = self.fenced = 0
+            self.lanes = self.fenced = self.open = 0
             self.touched, self.made, self.mates = {}, {}, []
+            self.recent.told, self.written.told = [], []
             self.apart.cover(FULL, self.epoch)
         self.floor = self.epoch
 
     def meet_some(self, lanes: int) -> None:
         """Only these threads of the warp have synchronised: `mates` has what each of them knows by that."""
         if self.lanes:
-            self.recent.meet(lanes, self.epoch)
             self.mates.append(LaneRelease(lanes, self.epoch, int(self.p[self.me]), dict(self.touched), dict(self.made)))
             del self.mates[:-LANES]
-        if self.lanes or self.apart.left:
+        if self.lanes or self.apart.left or self.open:
+            self.recent.meet(lanes, self.epoch)
             self._step()
-            self.apart.cover(lanes, self.epoch)
+            self.apart.meet(lanes, self.epoch)
+
+    def hear(self, lanes: int, released: Released) -> None:
+        """These lanes are about to acquire what a release carried, perhaps one of their own warp."""
+        if released.weak[self.me] >= self.floor:
+            self.recent.hear(lanes, self.epoch, int(released.c[self.me]))
+            self.written.hear(lanes, self.epoch, int(released.weak[self.me]))
 
     def snapshot(self, lanes: int, pc: int = -1) -> Released:
         """What a release by these lanes (at `pc`) carries, without accesses of other lanes since they synchronised."""
@@ -273,7 +175,8 @@ class WarpClock(HasFronts):
         """The epoch up to which these lanes know what the warp's other lanes did."""
         passed, epoch = self.in_turn
         heard = lanes | passed & (1 << (lanes & passed).bit_length()) - 1
-        return self.floor - 1 if self.lanes & ~heard else max(epoch, self.floor - 1)
+        told = self.recent.told_to(lanes, self.floor - 1)
+        return told if self.lanes & ~heard else max(epoch, told)
 
     def release(self, lanes: int, pc: int = -1) -> Released:
         """Take a snapshot and begin a new epoch."""
@@ -327,25 +230,32 @@ class WarpClock(HasFronts):
         self.published_scope = scope
         self.fences = join_fences(self.fences, dict.fromkeys(levels, self.published.without_fences()))
 
-    def carry(self, lanes: int, space: str = "all") -> None:
-        """fence.proxy.async by these lanes, for one state space, or all."""
+    def carry(self, lanes: int, space: str = "all", whole: bool = True) -> None:
+        """fence.proxy.async by these lanes (`whole`: all lanes of the warp), for one state space, or all."""
         reached = self.snapshot(lanes)
         if space != "global":
-            self.recent.fence(lanes, self.epoch)
+            self.recent.fence(lanes, self.epoch, self.floor)
             self.fenced |= lanes
             if not self.lanes & ~self.fenced:  # each lane has fenced for itself
                 reached.c[self.me] = self.epoch
             np.maximum(self.p, reached.c, out=self.p)
             self.carried |= self.known
+            self.carriers = lanes if self.fresh else self.carriers | lanes
             self.fresh = False
         if space != "shared":
+            self.open &= ~lanes
+            if not whole:  # the others do not know of the fence, nor may it know of what they wrote
+                self.written.fence(lanes, self.epoch, self.floor)
+                record_access(self.apart.left, lanes, self.epoch, FENCE)
+                reached.weak[self.me] = self.q[self.me]
             np.maximum(self.q, reached.weak, out=self.q)
             self.far = {cluster: ClusterKnowledge(far.c, far.c, far.known) for cluster, far in self.far.items()}
         self._step()
 
-    def has_news(self) -> bool:
-        """True if a proxy fence would carry anything: an access of the warp itself, or what it learned from others."""
-        if self.fresh or self.known & ~self.carried:
+    def has_news(self, lanes: int) -> bool:
+        """True if a proxy fence by these lanes would carry anything: an access of the warp itself that none of their
+        own has carried, or what it learned from others."""
+        if self.fresh or lanes & ~self.carriers or self.known & ~self.carried:
             return True
         ahead = self.c > self.p
         ahead[self.me] = False

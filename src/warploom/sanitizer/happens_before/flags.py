@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .clocks import NO_FENCES, WEAK, Fences, Q, Released, WarpClock, join_fences
+from .clocks import WarpClock
 from .divergent_lanes import DivergentLanes
 from .kept_lanes import KeptLanes
 from .known_clusters import Front, join_far
 from .partial_waits import PartialWaits
+from .released import NO_FENCES, WEAK, Fences, Q, Released, join_fences
 from .scopes import LEVELS, ThreadLocation, needed
 from .state import ClusterState
 
@@ -106,6 +107,8 @@ class Flags:
         """The signals of each cluster that others have seen."""
         self.apart: dict[int, DivergentLanes] = {}
         """Warps of the grid in which one lane raised a flag for others."""
+        self.fencing: dict[int, WarpClock] = {}
+        """Warps of the grid of which some lanes executed a fence.proxy.async for global memory without the others."""
 
     def touched(
         self, state: ClusterState, frame: Frame, region: Region, offsets: np.ndarray, lanes: np.ndarray, reads: bool,
@@ -258,8 +261,15 @@ class Flags:
     def spoken(self, state: ClusterState, clock: WarpClock, lanes: int, until: int, pc: int) -> None:
         """These lanes signal, with the instruction at `pc`, what their warp did up to an epoch."""
         if clock.apart.left:
-            now, kept = clock.epoch, state.notes(KeptLanes)
-            if clock.apart.speak(until, pc, lambda epoch: kept.since(clock.me, lanes, epoch, now)[0]):
+            now, together = clock.epoch, state.notes(KeptLanes)
+
+            def known(epoch: int) -> int:
+                return clock.written.heard_by(lanes, epoch, now)
+
+            def kept(epoch: int) -> int:
+                return together.since(clock.me, lanes, epoch, now)[0]
+
+            if clock.apart.speak(lanes, until, pc, known, kept):
                 self.apart[state.actor(clock.me)] = clock.apart
 
     # -- observation -----------------------------------------------------------------------------------------------
@@ -286,14 +296,17 @@ class Flags:
                     return signal
         return None
 
-    def by_another_lane(self, clock: WarpClock, state: ClusterState, actor: int, epoch: int, pc: int) -> bool:
-        """True if accesses of a warp are known only through another lane, which had not synchronised with them."""
+    def by_another_lane(
+        self, clock: WarpClock, state: ClusterState, actor: int, epoch: int, pc: int, lanes: int = 0
+    ) -> bool:
+        """True if accesses of a warp are known only through another lane, which had not synchronised with them. lanes:
+        that made them; 0 if that is not known."""
         apart = self.apart.get(actor)
         if apart is None:
             return False
         cluster, me = divmod(actor - 1, state.count)
         front = clock.weak if cluster == state.number else clock.far[cluster].c
-        return apart.uncovered(epoch, pc, int(front[me]))
+        return apart.uncovered(epoch, pc, int(front[me]), lanes)
 
 
 def knows(clock: WarpClock, state: ClusterState, actor: int, epoch: int) -> bool:

@@ -149,14 +149,19 @@ class Journals:
             del journal.entries[: KEPT // 2]
         return journal.entries
 
-    def writers(self, me: int, since: int, shadow: Shadow, granules: np.ndarray) -> int:
-        """The lanes of a warp that wrote granules last, as a mask; 0 if a writer since that epoch was dropped."""
+    def writers(
+        self, me: int, since: int, shadow: Shadow | GlobalShadow, granules: np.ndarray, reader: int = -1
+    ) -> int:
+        """The lanes of a warp that wrote granules last, as a mask, or read them with the instruction `reader` (pc); 0
+        if one that did since that epoch was dropped."""
         journal = self.warps.get(me)
         if journal is None or journal.floor > since:
             return 0
         left, lanes = np.unique(granules), 0
         for entry in reversed(journal.entries):
-            if isinstance(entry, Entry | WaitedCopy) and entry.writes and entry.shadow is shadow and left.size:
+            if isinstance(entry, LaneSync) or entry.shadow is not shadow or not left.size:
+                continue
+            if entry.writes if reader < 0 else entry.code.pc == reader:
                 there, owners = entry.of(me)
                 for owner in np.unique(owners[np.isin(there, left)]).tolist():
                     lanes |= 1 << owner

@@ -10,8 +10,7 @@
 Arrivals from another CTA carry memory accesses only if they release at cluster scope and the wait acquires at
 cluster scope. At any scope they carry that asynchronous reads are complete (the operation itself has finished).
 
-Two listeners surround the checkers: `Entry` gives a new event its place in the clocks, so that checkers can
-judge it; `Order` moves the clocks afterwards.
+`Order` comes behind the checkers; what they judge already has its place in the clocks (`entry`).
 """
 
 from __future__ import annotations
@@ -21,97 +20,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...emulator.machine.events import BarrierUse, CompletedWait, Observer
-from ...emulator.machine.mbarrier import Event, MBarrier, mbarriers_of
+from ...emulator.machine.mbarrier import Event, MBarrier
 from ...emulator.machine.places import Lanes
 from ...isa import effects
-from .access import BARRIER, COPY, InFlight, flights_of, writing_proxy
-from .clocks import Released, WarpClock
+from .access import COPY, flights_of, writing_proxy
+from .clocks import WarpClock
 from .gaps import OtherSpace
 from .kept_lanes import KeptLanes
 from .known_clusters import Front
 from .partial_waits import PartialWaits
+from .released import Released
 from .scopes import LEVELS
-from .signals import narrowed, reaches, signalled, unscoped
-from .state import BarrierRecord, ClusterState, LastWait, PhaseRecord, lane_masks, record_of
+from .signals import commit_of, narrowed, reaches, signalled, unscoped
+from .state import ClusterState, LastWait, PhaseRecord, lane_masks, record_of
 
 if TYPE_CHECKING:
     from ...emulator.machine.async_operation import AsyncOperation
-    from ...emulator.machine.frame import Frame, Issuer
-    from ...emulator.machine.machine import Warp
-    from ...emulator.machine.operation import Operation
+    from ...emulator.machine.frame import Frame
     from ..context import Context
 
 KEPT_CODES = 64
 """Maximum number of a phase's instructions that are remembered for messages."""
-
-
-class Entry(Observer):
-    """Gives operations, barriers and exits their place in the clocks, before the checkers judge them."""
-
-    def __init__(self, context: Context) -> None:
-        self.context = context
-
-    def issued(self, operation: AsyncOperation) -> None:
-        issuer = operation.issuer
-        state, code = self.context.state(issuer.frame.cta), issuer.operation
-        starts = code.starts
-        if starts is None:
-            operation.mark = self._carried(state, operation)
-            return
-        if starts.parts == "warp":
-            warps = state.active(issuer.frame)
-            operation.mark = tuple(self._flight(state, operation, clock.me, starts, mask) for clock, mask in warps)
-        else:
-            operation.mark = (self._flight(state, operation, state.clock_of(issuer).me, starts),)
-        for flight in operation.mark:
-            state.note_issued(flight)
-
-    @staticmethod
-    def _flight(
-        state: ClusterState, operation: AsyncOperation, me: int, starts: effects.Starts, lanes: int = 0
-    ) -> InFlight:
-        flight = state.flight(operation, operation.issuer.frame.cta, me % state.per_cta, starts)
-        flight.waiting = lanes
-        if operation.barrier is not None:
-            cta, offset = operation.barrier
-            barrier = mbarriers_of(cta).get(offset)
-            flight.phase = barrier.phase if barrier is not None else -1
-        return flight
-
-    @staticmethod
-    def _carried(state: ClusterState, operation: AsyncOperation) -> Released:
-        """What a delayed arrival carries: the earlier accesses of its thread, or the operations that it covers."""
-        issuer = operation.issuer
-        commit = _commit_of(issuer.operation)
-        if commit is not None and issuer.lane is None:
-            released = Released.nothing(state.count)
-            for clock in state.of_frame(issuer.frame):
-                released.known |= state.issued.get((commit.family, clock.me, None), 0)
-            return released
-        ((clock, mask),) = state.clocks_of(issuer)
-        if commit is None:
-            remote = operation.barrier is not None and operation.barrier[0] is not issuer.frame.cta
-            return signalled(clock, mask, issuer.operation, remote)
-        released = clock.release(mask, issuer.operation.pc)
-        # issued by one thread: whatever preceded them at issue is complete when they are
-        released.known |= state.issued.get((commit.family, clock.me, issuer.lane_of_warp), 0)
-        return released
-
-    def made(self, kind: str, what: object, by: Issuer) -> None:
-        if not isinstance(what, MBarrier):
-            return
-        state = self.context.state(what.cta)
-        clock = state.clock_of(by)
-        clock.touch(1 << (by.lane or 0) % 32, by.operation.pc)
-        access = state.generic(clock, by.frame.cta, by.operation, True, False, BARRIER)
-        record = BarrierRecord(PhaseRecord.empty(state.count), PhaseRecord.empty(state.count), access)
-        what.mark = record
-        state.unfenced.setdefault(clock.me, []).append(record)
-
-    def exited(self, warp: Warp) -> None:
-        state = self.context.state(warp.cta)
-        me = state.me(warp.cta, warp.index)
-        state.exits[me] = state.clocks[me].snapshot(0xFFFFFFFF)
 
 
 class Order(Observer):
@@ -130,10 +59,10 @@ class Order(Observer):
                 if mask:
                     clock.touch(mask, frame.operation.pc)
         elif place.space == "global":
-            pc, weak = frame.operation.pc, not frame.operation.order.strong
+            pc, strong = frame.operation.pc, frame.operation.order.strong
             for clock, mask in zip(state.of_frame(frame), lane_masks(frame, place.lanes), strict=True):
                 if mask:
-                    clock.touch_global(mask if weak else 0, pc)
+                    clock.touch_global(mask, pc, strong, how != effects.READS)
         if not frame.operation.order.strong:
             return
         writes, atomic = how != effects.READS, how == effects.UPDATES
@@ -155,6 +84,7 @@ class Order(Observer):
                 before = state.places.get((place.region, offset))
                 if before is not None and (atomic or not writes):
                     if order.acquires:
+                        clock.hear(mask, before)
                         clock.acquire(before)
                         state.notes(PartialWaits).heard(clock, mask)
                     else:
@@ -227,7 +157,15 @@ class Order(Observer):
         for flight in flights:
             if flight.weak is not None:
                 reached = flight.weak if reached is None else np.maximum(reached, flight.weak)
-        for clock in self.context.state(frame.cta).of_frame(frame):
+        state = self.context.state(frame.cta)
+        for clock, mask in zip(state.of_frame(frame), lane_masks(frame, wait.lanes), strict=True):
+            own = [flight for flight in flights if flight.me == clock.me and flight.starts.parts == "lane"]
+            if own and mask:  # the group of a thread: only those that wait here know of it
+                told = Released.nothing(state.count)
+                for flight in own:
+                    told.known |= flight.read if wait.reads_only else flight.all
+                alive, group = frame.cta.warps[clock.me % state.per_cta].alive, (own[-1], int(wait.reads_only))
+                state.notes(PartialWaits).waited(clock, mask, alive, group, frame.operation, told)
             bits = 0
             for flight in flights:
                 if flight.me == clock.me or flight.starts.parts == "warpgroup":
@@ -252,7 +190,11 @@ class Order(Observer):
                         barrier.fenced = True
                         state.publishing.add(frame.cta)
                 elif effect.kind == "proxy:async" and effect.direction != "acquire":
-                    clock.carry(mask, effect.spaces)  # an acquire carries nothing that a release has not
+                    # an acquire carries nothing that a release has not
+                    whole = not frame.cta.warps[clock.me % state.per_cta].alive & ~mask
+                    clock.carry(mask, effect.spaces, whole)
+                    if not whole:
+                        self.context.flags.fencing[state.actor(clock.me)] = clock
                     if effect.spaces == "global":
                         state.notes(OtherSpace).copies |= clock.known
 
@@ -291,6 +233,7 @@ class Order(Observer):
             if relaxed:
                 state.relaxed[clock.me] = clock.epoch
             released = signalled(clock, mask, frame.operation, of_cluster)
+            self.context.flags.spoken(state, clock, mask, clock.epoch - 1, frame.operation.pc)
             if on.mark is None:
                 on.mark = released.copy()
             else:
@@ -301,6 +244,7 @@ class Order(Observer):
         masks = lane_masks(frame, frame.active_lanes)
         for number, (clock, mask) in enumerate(zip(state.of_frame(frame), masks, strict=True)):
             if meeting.mark is not None:
+                clock.hear(mask, meeting.mark)
                 clock.acquire(meeting.mark)
             state.notes(PartialWaits).heard(clock, mask)  # of all that arrived, also lanes of its own warp
             if not frame.cta.warps[frame.first_warp + number].alive & ~mask:
@@ -322,7 +266,7 @@ class Order(Observer):
         by_thread = event.what == "complete" and (operation is None or isinstance(held, Released))
         if event.what != "arrive" and not by_thread:
             return
-        clocks, remote, commits = state.clocks_of(by), by.frame.cta is not barrier.cta, _commit_of(by.operation)
+        clocks, remote, commits = state.clocks_of(by), by.frame.cta is not barrier.cta, commit_of(by.operation)
         if event.what == "arrive":
             phase.note_arrival(state, by, clocks)
             if remote and not commits and reaches(by.operation, True) and by.operation.order.sem != "relaxed":
@@ -333,6 +277,7 @@ class Order(Observer):
             return
         for clock, mask in clocks:  # lanes that execute it together release together
             side.add(signalled(clock, mask, by.operation, remote))
+            self.context.flags.spoken(state, clock, mask, clock.epoch - 1, by.operation.pc)
 
     def _phase_complete(self, barrier: MBarrier) -> None:
         record = record_of(barrier)
@@ -370,13 +315,10 @@ class Order(Observer):
                 if code.order.acquires:
                     told, alive = phase.told(wide, unscoped(code)), frame.cta.warps[clock.me % state.per_cta].alive
                     behind.waited(clock, mask, alive, (barrier, barrier.phase), code, told)
+                    clock.hear(mask, told)
                     clock.acquire(told)
             key = (barrier.cta, barrier.offset, clock.me)
             state.waits[key] = LastWait(barrier.phase - 1, code, self.context.machine.steps)
-
-
-def _commit_of(code: Operation) -> effects.Commits | None:
-    return next((one for one in code.effects if isinstance(one, effects.Commits)), None)
 
 
 def _all_meet(state: ClusterState, clock: WarpClock, lanes: int) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .clocks import Released, WarpClock
+from .clocks import WarpClock
 from .known_clusters import Front, KnownClusters
+from .released import Released
 
 if TYPE_CHECKING:
     from ...emulator.machine.operation import Operation

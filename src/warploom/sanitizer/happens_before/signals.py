@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .clocks import Released, WarpClock
+from ...isa.effects import Commits
+from .clocks import WarpClock
+from .released import Released
 from .scopes import LEVELS
 
 if TYPE_CHECKING:
@@ -43,3 +45,7 @@ def signalled(clock: WarpClock, lanes: int, code: Operation, remote: bool) -> Re
     if published is not None:
         carried.add(published)
     return carried
+
+
+def commit_of(code: Operation) -> Commits | None:
+    return next((one for one in code.effects if isinstance(one, Commits)), None)

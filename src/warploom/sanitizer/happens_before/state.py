@@ -16,7 +16,8 @@ from ...isa import effects
 from ..shadow.shadow import Readers, Shadow
 from ..shadow.whole_boxes import WholeBoxes
 from .access import Access, InFlight, in_order
-from .clocks import FULL, Released, WarpClock
+from .clocks import FULL, WarpClock
+from .released import Released
 from .view import View
 
 if TYPE_CHECKING:

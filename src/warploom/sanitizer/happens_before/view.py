@@ -51,20 +51,20 @@ class View:
         """True if each of these lanes of a warp, or one that it synchronised with, executed a fence.proxy.async after
         the accesses in an epoch, and `now`, an asynchronous access, is known to follow that fence."""
         recent = clock.recent
-        for at, fenced in recent.fenced.items():
-            if at < epoch:
-                continue
+
+        def followed(at: int) -> int:
             if now.me != clock.me:
-                followed = FULL if self.c[clock.me] > at else 0
+                known = FULL if self.c[clock.me] > at else 0
             elif at < clock.floor:  # the lane that issues it knows what preceded a meeting
-                followed = FULL
+                known = FULL
             else:
-                followed = recent.heard_by(1 << now.lane, at, clock.epoch) if now.lane is not None else 0
+                known = recent.heard_by(1 << now.lane, at, clock.epoch) if now.lane is not None else 0
             for part in self.parts.get(clock.me, ()):
                 if part.epoch > at:
-                    followed |= part.lanes
-            lanes &= ~recent.heard_by(fenced & followed, epoch, at)
-        return not lanes
+                    known |= part.lanes
+            return known
+
+        return recent.carried(lanes, epoch, followed)
 
     @classmethod
     def of(cls, clock: WarpClock) -> View:

@@ -42,7 +42,7 @@ def verdict(
     if missing == SAME_INSTRUCTION:
         return "global-data-race", "both execute it at once, and it is undefined whose value remains"
     if missing == APART:
-        clause = "a flag that another thread of that warp raised orders the two, but its threads had not synchronised"
+        clause = "a signal of another thread of that warp orders the two, but its threads had not synchronised"
         return "warp-synchronous", clause
     if missing == SCOPE:
         clause = "both are strong, but one scope does not include the other's CTA, so they race"
@@ -61,8 +61,8 @@ def verdict(
     if missing == FENCE:
         return (
             "peer-proxy" if of_gpus else "global-proxy-fence",
-            "the two are ordered, but not through a fence.proxy.async for global memory, and a copy uses the async "
-            "proxy",
+            "the two are ordered, but not through a fence.proxy.async for global memory of the thread that wrote, or of "
+            "a thread that it synchronised with, and a copy uses the async proxy",
         )
     if missing == NOT_COMPLETE:
         own = cluster == state.number
