@@ -13,7 +13,8 @@ from ...errors import DeadlockError, SourceLocation
 from ..engines.expected_bytes import byte_count_mismatch
 from ..machine.machine import FULL, Cta, Fragment, Machine, Warp
 from ..machine.mbarrier import MBarrier
-from .phases import came_in
+from ..machine.wait import Wait
+from .phases import came_in, told
 
 DEADLOCK = "deadlock: no thread can run and no copy is in flight"
 SHOWN = 4
@@ -83,7 +84,7 @@ def report_deadlock(machine: Machine, spinning: bool) -> DeadlockError:
         only_barriers &= wait is not None and not wait.spins
         operation = machine.code.operations[fragment.pc]
         about = _about(fragment)
-        words = _mbarrier_words(cta, about) if about else ((wait.describe() if wait else "its turn"), "", (), ())
+        words = _mbarrier_words(cta, about) if about else (_other_words(wait) if wait else ("its turn", "", (), ()))
         location = operation.instruction.location
         # Each copy of an unrolled line waits with other registers, but counts as one place.
         line = lines[(*words, location, operation.instruction.opcode if location else operation.text)]
@@ -133,8 +134,14 @@ def _mbarrier_words(
     phase = f"phase {barrier.phase}" + ("" if parity is None else f" (parity {parity})")
     now = came_in(barrier.log.get(barrier.phase, []))
     before = came_in(barrier.log.get(barrier.phase - 1, []))
-    lost = tuple(text for who, text in before.items() if who not in now) if now else ()
-    return f"mbarrier {name}, {phase}{also}", barrier.missing(), tuple(now.values()), lost
+    lost = told(entry for key, entry in before.items() if key not in now) if now else ()
+    return f"mbarrier {name}, {phase}{also}", barrier.missing(), told(now.values()), lost
+
+
+def _other_words(wait: Wait) -> tuple[str, str, tuple[str, ...], tuple[str, ...]]:
+    """The same for any other wait; barriers of a CTA or a cluster keep who has arrived."""
+    events = [event for barrier, _ in (wait.about() if wait.about else ()) for event in getattr(barrier, "log", ())]
+    return wait.describe(), "", told(came_in(events).values()), ()
 
 
 def _blocked(key: tuple[object, ...], line: _Line) -> Blocked:

@@ -23,6 +23,7 @@ from .operation import Operation
 from .places import Lanes
 from .registers import WARP, Mask, RegisterFile
 from .resolve import pattern_of, resolve
+from .symbols import warps_named
 
 
 class Frame:
@@ -280,6 +281,16 @@ class Issuer:
         """The lane within its own warp: a frame may hold several warps, and later fewer. None for whole warps."""
         return None if self.lane is None else self.lane % WARP
 
+    def warps(self) -> tuple[tuple[int, int], ...]:
+        """Its warps, each with how many of its threads execute the instruction now."""
+        first, mask = self.frame.first_warp, self.frame.mask
+        if self.lane is not None:
+            return ((first + self.lane // WARP, 1),)
+        if mask is True:
+            return tuple([(first + number, WARP) for number in range(self.frame.warps)])
+        counts = np.count_nonzero(mask.reshape(-1, WARP), axis=1).tolist()
+        return tuple([(first + number, count) for number, count in enumerate(counts) if count])
+
     def where(self) -> str:
         """Instruction, CTA and thread, as text. The frame may have moved on, so its operation is restored for this."""
         now = self.frame.operation
@@ -296,8 +307,9 @@ class Issuer:
         return f"{self.who()} of {self.frame.cta.describe()}{place}"
 
     def who(self) -> str:
-        """Role and thread: "consumer 0, thread 128"; the warp if the whole warp issued it."""
-        who = f"thread {self.thread}" if self.lane is not None else f"warp {self.frame.first_warp}"
+        """Role and thread: "consumer 0, thread 128"; the warps if whole warps issued it."""
+        first = self.frame.first_warp
+        who = f"thread {self.thread}" if self.lane is not None else warps_named(range(first, first + self.frame.warps))
         role = self.frame.machine.code.role(self.frame.first_warp + (self.lane or 0) // 32)
         return f"{role}, {who}" if role else who
 

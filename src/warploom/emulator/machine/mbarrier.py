@@ -16,6 +16,7 @@ from ...errors import InvalidOperandError
 from . import shared_address as shared
 from .async_operation import AsyncOperation
 from .frame import Issuer
+from .registers import WARP
 from .slots import Slot
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ _PHASE_SHIFT = 24
 class Event:
     """An event at a barrier: "arrive", "expect" or "complete", the amount, and the issuer.
 
-    `operation`: the operation whose signal it is; None if an instruction does it directly.
+    `operation`: the operation whose signal it is; None if an instruction does it directly. `warps`: the issuer's warps,
+    each with how many of its threads take part.
     """
 
     what: str
@@ -43,6 +45,12 @@ class Event:
     by: Issuer
     description: str = ""
     operation: AsyncOperation | None = None
+    warps: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def now(cls, what: str, amount: int, by: Issuer, description: str = "", of: AsyncOperation | None = None) -> Event:
+        """An event whose issuer acts now, unless it is the signal `of` an operation."""
+        return cls(what, amount, by, description, of, by.warps() if of is None else ((by.thread // WARP, 1),))
 
     def __str__(self) -> str:
         if self.what == "arrive":
@@ -205,7 +213,7 @@ class MBarrier:
 
     def _note(self, what: str, amount: int, by: Issuer, description: str = "") -> None:
         machine = self.cta.machine
-        event = Event(what, amount, by, description, machine.engine.signalling)
+        event = Event.now(what, amount, by, description, machine.engine.signalling)
         self.log.setdefault(self.phase, []).append(event)
         for listener in machine.events.arrived:
             listener(self, event)

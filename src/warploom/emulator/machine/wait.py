@@ -21,7 +21,7 @@ class Wait:
         resume: called when they continue, with the frame and mask of the blocked instruction.
         timeout: for waits that hardware ends after a while (try_wait): called instead of `resume` when nothing else in
             the machine can run.
-        about: the mbarriers they wait for, each with the parity they name or None, for the deadlock report.
+        about: the barriers they wait for, each with the parity they name or None, for the deadlock report.
         parked: the instruction has not been executed: threads that reach it later join them.
         spins: they read something repeatedly, so a plain store may end the wait.
     """

@@ -41,7 +41,7 @@ class BarrierGeneration:
         arrived: mask of arrived lanes by warp.
         again: of these, the lanes that did not wait (bar.arrive) and later came back to wait: they count twice.
             Attention kernels start their ring of warpgroups this way, with an arrival that a warpgroup gives itself.
-        votes: number of them whose predicate was set.
+        votes: number of them whose predicate was set; log: the arrivals.
     """
 
     number: int
@@ -51,6 +51,7 @@ class BarrierGeneration:
     again: dict[int, int] = field(default_factory=dict)
     threads: int = 0
     votes: int = 0
+    log: list[Event] = field(default_factory=list)
     complete: bool = False
     mark: Any = None
     kind = "cta"
@@ -153,8 +154,10 @@ def _enter(
     threads = lanes.bit_count() * frame.warps
     current.threads += threads
     current.votes += votes
+    event = Event.now("arrive", threads, Issuer.of(frame))
+    current.log.append(event)
     for listener in frame.machine.events.arrived:
-        listener(current, Event("arrive", threads, Issuer.of(frame)))
+        listener(current, event)
     reached = current.reached(cta)
     if count is not None and reached > count:
         frame.error(
@@ -212,7 +215,7 @@ def _wait(frame: Frame, current: BarrierGeneration, resume: Callable[[Frame], No
         if resume is not None:
             resume(frame)
 
-    return Wait("bar", ready=lambda: _settle(cta, current), describe=describe, resume=go_on)
+    return Wait("bar", lambda: _settle(cta, current), describe, go_on, about=lambda: [(current, None)])
 
 
 def _left(cta: Cta, current: BarrierGeneration) -> list[str]:

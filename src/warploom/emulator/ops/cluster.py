@@ -42,6 +42,7 @@ class Phase:
     number: int
     after: list[AsyncOperation] = field(default_factory=list)
     arrived: dict[tuple[int, int], int] = field(default_factory=dict)
+    log: list[Event] = field(default_factory=list)
     complete: bool = False
     mark: Any = None
     kind = "cluster"
@@ -118,8 +119,10 @@ def cluster_arrive(d: Decode) -> Step:
                 if by.frame.cta is frame.cta and by.thread // WARP == frame.first_warp:
                     operation.awaited = True
                     phase.after.append(operation)
+        event = Event.now("arrive", lanes.bit_count(), Issuer.of(frame))
+        phase.log.append(event)
         for listener in frame.machine.events.arrived:
-            listener(phase, Event("arrive", lanes.bit_count(), Issuer.of(frame)))
+            listener(phase, event)
         barrier.settle(cluster)
 
     return step
@@ -164,7 +167,10 @@ def cluster_wait(d: Decode) -> Step:
             note = f"; {late} remote arrivals are in flight" if late else ""
             return f"the cluster barrier, phase {phases[0].number}; not there: {', '.join(missing[:16])}{note}"
 
-        return Wait("cluster barrier", ready=ready, describe=describe, resume=finish)
+        def about() -> list[tuple[object, int | None]]:
+            return [(phase, None) for phase in phases if not phase.complete]
+
+        return Wait("cluster barrier", ready=ready, describe=describe, resume=finish, about=about)
 
     return step
 

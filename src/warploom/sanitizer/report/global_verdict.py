@@ -61,8 +61,8 @@ def verdict(
     if missing == FENCE:
         return (
             "peer-proxy" if of_gpus else "global-proxy-fence",
-            "the two are ordered, but not through a fence.proxy.async for global memory of the thread that wrote, or of "
-            "a thread that it synchronised with, and a copy uses the async proxy",
+            "the two are ordered, but not through a fence.proxy.async for global memory of the thread that wrote, or "
+            "of one that it synchronised with, and a copy uses the async proxy",
         )
     if missing == NOT_COMPLETE:
         own = cluster == state.number
