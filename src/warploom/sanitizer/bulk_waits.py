@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from ..asm.nodes import Integer
 from ..emulator.machine.image import Image
+from ..emulator.machine.ways_out import successors
 from ..isa import effects
-from .undefined_reads import successors
 
 GROUP = "bulk"
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from ..emulator.machine.image import Image
 from ..emulator.machine.operation import Operation
+from ..emulator.machine.ways_out import successors
 from ..isa.effects import Synchronises
-from .undefined_reads import successors
 
 WHOLE_WARP = 0xFFFFFFFF
 

@@ -17,8 +17,9 @@ from typing import TypeAlias
 
 from ..emulator.machine.image import Image
 from ..emulator.machine.operation import Operation
+from ..emulator.machine.ways_out import successors
 from ..isa import effects
-from .undefined_reads import blocks, read_and_written, successors
+from .undefined_reads import blocks, read_and_written
 
 Values: TypeAlias = "dict[tuple[int, int], int]"
 """By register (bank and row), the loaded registers (bits) that its value depends on."""

@@ -11,8 +11,9 @@ from __future__ import annotations
 from ..emulator.machine.image import Image
 from ..emulator.machine.operation import BRANCH, EXIT, INDEXED_BRANCH
 from ..emulator.machine.registers import Row
+from ..emulator.machine.ways_out import successors
 from ..isa.effects import Waits
-from .undefined_reads import read_and_written, successors
+from .undefined_reads import read_and_written
 
 PASSING_ON = frozenset("mov selp set setp and or xor not cvt add sub shl shr slct prmt".split())
 """Opcodes that only compute a register from others."""

@@ -6,13 +6,12 @@ some path to it writes the register. Otherwise its value is undefined on every p
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from ..asm.nodes import Address, Register, TensorAddress
 from ..emulator.machine.image import Image
-from ..emulator.machine.operation import BRANCH, EXIT, INDEXED_BRANCH, PLAIN, Operation
+from ..emulator.machine.operation import INDEXED_BRANCH, PLAIN, Operation
 from ..emulator.machine.registers import Row
 from ..emulator.machine.scopes import registers_named
+from ..emulator.machine.ways_out import successors
 from ..isa.effects import accesses
 
 ZEROING = ("xor", "sub")
@@ -80,14 +79,6 @@ def blocks(code: Image) -> dict[int, int]:
             starts.update((*operation.targets, operation.pc + 1))
     order = sorted(start for start in starts if start < len(code.operations))
     return dict(zip(order, [*order[1:], len(code.operations)], strict=True))
-
-
-def successors(operation: Operation, count: int) -> Iterator[int]:
-    """The successors of an operation, in a kernel of that many operations."""
-    falls = operation.kind not in (BRANCH, EXIT, INDEXED_BRANCH) or operation.guard >= 0
-    if falls and operation.pc + 1 < count:
-        yield operation.pc + 1
-    yield from operation.targets
 
 
 def read_and_written(operation: Operation) -> tuple[list[tuple[Row, str]], list[Row]]:

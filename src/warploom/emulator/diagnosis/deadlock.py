@@ -14,9 +14,12 @@ from ..engines.expected_bytes import byte_count_mismatch
 from ..machine.machine import FULL, Cta, Fragment, Machine, Warp
 from ..machine.mbarrier import MBarrier
 from ..machine.wait import Wait
+from ..machine.ways_out import how_it_left
 from .phases import came_in, told
 
 DEADLOCK = "deadlock: no thread can run and no copy is in flight"
+Words = tuple[str, str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]
+"""Reason, what is missing, what came, what came only in the previous phase, and who of that has exited."""
 SHOWN = 4
 """CTAs, and groups of arrivals, that are listed individually."""
 
@@ -28,7 +31,7 @@ class Blocked:
     Attributes:
         who: role and warps; ctas: their CTAs.
         reason: what they wait for; missing: what is still missing; came: what has arrived so far.
-        before: what arrived in the previous phase but not in this one.
+        before: what arrived in the previous phase but not in this one; left: the warps of that which have exited.
     """
 
     who: str
@@ -39,6 +42,7 @@ class Blocked:
     location: SourceLocation | None
     text: str
     ctas: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         lines = [
@@ -50,6 +54,7 @@ class Blocked:
             first, *rest = self.came or ("nothing",)
             lines += [f"so far  {first}", *(f"        {one}" for one in rest)]
         lines += [f"before  {one}, not in this phase" for one in self.before]
+        lines += [f"left    {one}" for one in self.left]
         return "\n      ".join(lines)
 
     def what(self) -> str:
@@ -57,6 +62,7 @@ class Blocked:
         lines = [f"waits for {self.reason}" + (f": {self.missing}" * bool(self.missing))]
         lines += [f"so far: {one}" for one in self.came or ("nothing",) * bool(self.missing)]
         lines += [f"in the previous phase: {one}, not in this one" for one in self.before]
+        lines += self.left
         return "\n".join(lines)
 
     def where(self) -> str:
@@ -84,7 +90,7 @@ def report_deadlock(machine: Machine, spinning: bool) -> DeadlockError:
         only_barriers &= wait is not None and not wait.spins
         operation = machine.code.operations[fragment.pc]
         about = _about(fragment)
-        words = _mbarrier_words(cta, about) if about else (_other_words(wait) if wait else ("its turn", "", (), ()))
+        words = _mbarrier_words(cta, about) if about else _other_words(wait)
         location = operation.instruction.location
         # Each copy of an unrolled line waits with other registers, but counts as one place.
         line = lines[(*words, location, operation.instruction.opcode if location else operation.text)]
@@ -124,10 +130,8 @@ def _about(fragment: Fragment) -> list[tuple[MBarrier, int | None]]:
     return [(barrier, parity) for barrier, parity in about if isinstance(barrier, MBarrier)]
 
 
-def _mbarrier_words(
-    cta: Cta, about: list[tuple[MBarrier, int | None]]
-) -> tuple[str, str, tuple[str, ...], tuple[str, ...]]:
-    """Reason, what is missing, what came, and what came only in the previous phase; the same words in every CTA."""
+def _mbarrier_words(cta: Cta, about: list[tuple[MBarrier, int | None]]) -> Words:
+    """The words for an mbarrier; the same in every CTA."""
     barrier, parity = about[0]
     name = barrier.name if barrier.cta is not cta else cta.machine.code.name_shared(barrier.offset)
     also = f" and {len(about) - 1} more" if len(about) > 1 else ""
@@ -135,22 +139,53 @@ def _mbarrier_words(
     now = came_in(barrier.log.get(barrier.phase, []))
     before = came_in(barrier.log.get(barrier.phase - 1, []))
     lost = told(entry for key, entry in before.items() if key not in now) if now else ()
-    return f"mbarrier {name}, {phase}{also}", barrier.missing(), told(now.values()), lost
+    return (
+        f"mbarrier {name}, {phase}{also}",
+        barrier.missing(),
+        told(now.values()),
+        lost,
+        _left(barrier) if lost else (),
+    )
 
 
-def _other_words(wait: Wait) -> tuple[str, str, tuple[str, ...], tuple[str, ...]]:
-    """The same for any other wait; barriers of a CTA or a cluster keep who has arrived."""
+def _left(barrier: MBarrier) -> tuple[str, ...]:
+    """The warps that arrived in the previous phase, but not in this one, and have exited."""
+    here, earlier = (
+        [event for event in barrier.log.get(phase, []) if event.what == "arrive"]
+        for phase in (barrier.phase, barrier.phase - 1)
+    )
+    came = {(event.by.frame.cta, warp) for event in here for warp, _ in event.warps}
+    goals = {event.by.operation.pc for event in (*here, *earlier)}
+    words: dict[str, dict[Cta, set[int]]] = defaultdict(lambda: defaultdict(set))
+    for event in earlier:
+        cta = event.by.frame.cta
+        for warp, _ in event.warps:
+            if (cta, warp) not in came and cta.warps[warp].exited:
+                code = barrier.cta.machine.code.operations[cta.warps[warp].left_at]
+                place = f" at {code.instruction.location}" if code.instruction.location else ""
+                words[f"exited{place}{how_it_left(cta.warps[warp], goals)}"][cta].add(warp)
+    return tuple(
+        f"{cta.describe_warps(sorted(warps))} of {cta.describe()} {'has' if len(warps) == 1 else 'have'} {how}"
+        for how, places in words.items()
+        for cta, warps in list(places.items())[:SHOWN]
+    )
+
+
+def _other_words(wait: Wait | None) -> Words:
+    """The words for any other wait; barriers of a CTA or a cluster keep who has arrived."""
+    if wait is None:
+        return "its turn", "", (), (), ()
     events = [event for barrier, _ in (wait.about() if wait.about else ()) for event in getattr(barrier, "log", ())]
-    return wait.describe(), "", told(came_in(events).values()), ()
+    return wait.describe(), "", told(came_in(events).values()), (), ()
 
 
 def _blocked(key: tuple[object, ...], line: _Line) -> Blocked:
-    reason, missing, came, before, location, _ = key
+    reason, missing, came, before, left, location, _ = key
     warps = {warp: lanes for found in line.warps.values() for warp, lanes in found.items()}
     return Blocked(
         _threads(warps, next(iter(line.warps))),
         str(reason), str(missing), came, before, location, line.text,  # type: ignore[arg-type]
-        tuple(cta.describe() for cta in line.warps),
+        tuple(cta.describe() for cta in line.warps), left,  # type: ignore[arg-type]
     )  # fmt: skip
 
 
