@@ -104,6 +104,44 @@ def test_a_flag_with_too_little_is_named_as_such(release: str, acquire: str, rea
     assert "global-hand-off" in rules(hand_over(release, acquire, read + "ld.global.u32 %r3, [%data];"))
 
 
+DATA, LATER = "st.global.u32 [%data], 7;", "st.global.u32 [%data+4], 8;"
+PLACES = [
+    (RELAXED_STORE, ACQUIRE, DATA),
+    (LATER + "\n" + RELAXED_STORE, ACQUIRE, LATER),
+    (LATER + "\nld.global.u32 %r4, [%data+64];\n" + RELAXED_STORE, ACQUIRE, LATER),
+    ("red.relaxed.gpu.global.add.u32 [%data+512], -51;", ACQUIRE, DATA),
+    (RELEASE, RELAXED_LOAD, RELAXED_LOAD),
+    (FENCE + RELAXED_STORE, RELAXED_LOAD, RELAXED_LOAD),
+    (RELEASE.replace("gpu", "cluster"), ACQUIRE, RELEASE.replace("gpu", "cluster")),
+    (FENCE.replace("gpu", "cta") + RELAXED_STORE, ACQUIRE, RELAXED_STORE),
+    (RELEASE, ACQUIRE.replace("gpu", "cta"), ACQUIRE.replace("gpu", "cta")),
+]
+
+
+@pytest.mark.parametrize(("release", "acquire", "place"), PLACES)
+def test_the_report_of_a_flag_with_too_little_names_the_line_behind_which_the_fence_belongs(
+    release: str, acquire: str, place: str
+):
+    """In the writer its last write in front of the flag, in the reader the load of the flag, or what is too narrow."""
+    example = hand_over(release, acquire)
+    line = next(number for number, text in enumerate(example.text().splitlines(), 1) if text.strip() == place)
+    (found,) = [one for one in findings(example) if one.rule == "global-hand-off" and "at byte 0" in one.address]
+    assert [one.line for one in found.locations][1] == line and f":{line}" in found.missing
+    assert len(found.sides) == 2
+
+
+def test_data_that_do_not_race_need_their_fence_at_the_same_place():
+    """Volatile data: the two sides do not race, but the flag does not order them."""
+    strong = DATA.replace("st.", "st.relaxed.gpu.")
+    example = hand_over(RELAXED_STORE, ACQUIRE, "ld.relaxed.gpu.global.u32 %r3, [%data];")
+    text = example.body.replace(DATA, strong)
+    (found,) = [one for one in findings(Example(text, grid=2)) if one.rule == "global-hand-off"]
+    assert [one.line for one in found.locations][1:] == [
+        number for number, line in enumerate(Example(text).text().splitlines(), 1) if line.strip() == strong
+    ]
+    assert "in front of `st.relaxed.gpu.global.u32`" in found.missing
+
+
 def test_a_plain_flag_races_itself():
     found = rules(hand_over("st.global.u32 [%data+512], 77;", "ld.global.u32 %r2, [%data+512];"), "random", 1)
     assert "global-data-race" in found

@@ -35,6 +35,7 @@ from ..happens_before.flags import knows
 from ..happens_before.partial_waits import PartialWaits
 from ..happens_before.scopes import LEVELS, needed
 from ..happens_before.state import ClusterState
+from ..report.fence_place import fence_place
 from ..report.findings import at
 from ..report.global_verdict import (
     APART,
@@ -350,6 +351,9 @@ class GlobalMemory(Observer):
         severity = ERROR if missing == APART and (earlier.writes and not writes or self.lanes.alone(earlier)) else None
         if self.context.findings.seen(rule, (code, before), severity):
             return
+        codes: tuple[Operation, ...] = (code, before)
+        if rule == "global-hand-off" and (found := fence_place(self.context, state, earlier, now, missing)):
+            codes, clause = (code, found[0], before), f"{clause}; {found[1]}"
         cluster, me = divmod(earlier.actor - 1, state.count)
         other = self._warp_words(state, cluster, me)
         place = f"`{shadow.region.name}` at byte {offset}"
@@ -363,7 +367,7 @@ class GlobalMemory(Observer):
             Side(actor(cta, warp), f"{does} {place}", code.text, code.instruction.location),
             Side(other, f"{did} {place}", before.text, before.instruction.location),
         )
-        self.context.findings.add(rule, message, (code, before), cta, warp, severity, sides, place, clause)
+        self.context.findings.add(rule, message, codes, cta, warp, severity, sides, place, clause)
 
     def _warp_words(self, state: ClusterState, cluster: int, me: int) -> str:
         if cluster in self.context.streams:

@@ -25,7 +25,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .divergent_lanes import FENCE, PLACES, DivergentLanes, LaneRelease, RecentLanes, record_access
+from .divergent_lanes import FENCE, PLACES, DivergentLanes, Key, LaneRelease, RecentLanes, record_access
 from .known_clusters import NOBODY, ClusterKnowledge, Front, join_far
 from .released import LANES, NO_FENCES, WEAK, C, Fences, HasFronts, Released, join_fences
 from .scopes import LEVELS
@@ -116,6 +116,11 @@ class WarpClock(HasFronts):
         if lanes and writes:
             record_access(self.written.accessed, lanes, self.epoch, pc)
             self.open |= lanes
+
+    def last_write(self, pc: int) -> Key:
+        """The last write of global memory in front of the one that the instruction at `pc` has just made."""
+        here = self.epoch - 1, pc  # that of a flag has ended its epoch
+        return next((key for key in reversed(self.written.accessed) if key != here), (0, 0))
 
     def meet(self) -> None:
         """All threads of the warp have synchronised: each one's accesses happen before the others' next ones."""

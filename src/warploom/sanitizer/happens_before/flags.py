@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .clocks import WarpClock
-from .divergent_lanes import DivergentLanes
+from .divergent_lanes import DivergentLanes, Key
 from .kept_lanes import KeptLanes
 from .known_clusters import Front, join_far
 from .partial_waits import PartialWaits
@@ -44,11 +44,12 @@ class FlagValue:
 
     Attributes:
         released, level: what it released, and the scope of that; strong: the scope of the access itself.
-        fences: what fences.sc before it covered.
+        fences: what fences.sc before it covered; code: the latest such access.
     """
 
     released: Released
     level: int
+    code: Operation
     strong: int = 0
     fences: Fences = field(default_factory=lambda: NO_FENCES)
 
@@ -59,12 +60,14 @@ class LooseSignal:
 
     Attributes:
         reached: the warps' epochs that happened before the write; released: those that it does release.
+        last: the warp's last write in front of it.
         seers: warps of the grid that have seen it -> their epoch then.
     """
 
     code: Operation
     reached: Front
     released: Front
+    last: Key
     seers: dict[int, int] = field(default_factory=dict)
 
 
@@ -73,14 +76,15 @@ class Flag:
     """One address.
 
     Attributes:
-        left: what CTAs left there; idle: warps (of the grid) that wrote it without releasing anything.
+        left: what CTAs left there; idle: warps (of the grid) that wrote it without releasing anything, with their
+            epoch, the write, and their last one in front of it.
         signals: the same writes, and those that release less than their warp has done.
         seen: warps of the grid that read it strongly -> their latest epoch.
         writers: warps that wrote it strongly -> epoch of their latest such write seen by the readers.
     """
 
     left: dict[ThreadLocation, FlagValue] = field(default_factory=dict)
-    idle: dict[int, tuple[int, Operation]] = field(default_factory=dict)
+    idle: dict[int, tuple[int, Operation, Key]] = field(default_factory=dict)
     signals: dict[int, LooseSignal] = field(default_factory=dict)
     writers: dict[int, int] = field(default_factory=dict)
     seen: dict[int, tuple[int, dict[int, int]]] = field(default_factory=dict)
@@ -89,11 +93,17 @@ class Flag:
 @dataclass(frozen=True)
 class Hint:
     """Why an observation orders nothing: the writer's progress (its fronts), and the reason in words; `narrow`:
-    True if the reason is a scope."""
+    True if the reason is a scope.
+
+    `code`: the access of the flag that lacks a fence or a wider scope; `last`: if it writes the flag, its warp's last
+    write in front of it.
+    """
 
     epoch: int
     reason: str
     narrow: bool = False
+    code: Operation | None = None
+    last: Key | None = None
 
 
 class Flags:
@@ -151,7 +161,8 @@ class Flags:
                 continue
             if min(left.level, level) < reach:
                 narrow = "the release" if left.level < reach else "the acquire"
-                self._hint_all(state, left, who, me, f"the scope of {narrow} does not include the other side")
+                about = left.code if left.level < reach else code
+                self._hint_all(state, left, who, me, f"the scope of {narrow} does not include the other side", about)
                 continue
             seen = gained.setdefault(reach, Released.nothing(state.count))
             seen.add(self._seen_from(state, left.released, who, me))
@@ -160,8 +171,8 @@ class Flags:
                 if not signal.seers:
                     self._signals[cluster].append(signal)
                 signal.seers[actor] = clock.epoch
-        for writer, (epoch, where) in flag.idle.items():
-            self.hints[me, writer] = Hint(epoch, f"`{where.instruction.opcode}` releases nothing")
+        for writer, (epoch, where, last) in flag.idle.items():
+            self.hints[me, writer] = Hint(epoch, f"`{where.instruction.opcode}` releases nothing", False, where, last)
         for reach, seen in gained.items():
             if sem in ("acquire", "acq_rel"):
                 state.notes(PartialWaits).waited(clock, mask, alive, (flag, clock.heard), code, seen)
@@ -188,11 +199,12 @@ class Flags:
         return replace(seen, far=far, fences=fences, ahead=ahead)
 
     def _hint_all(
-        self, state: ClusterState, left: FlagValue, who: ThreadLocation, me: ThreadLocation, reason: str
-    ) -> None:
+        self, state: ClusterState, left: FlagValue, who: ThreadLocation, me: ThreadLocation, reason: str,
+        about: Operation,
+    ) -> None:  # fmt: skip
         for warp, epoch in enumerate(left.released.weak):
             if epoch:
-                self.hints[me, who.cluster * state.count + warp + 1] = Hint(epoch, reason, narrow=True)
+                self.hints[me, who.cluster * state.count + warp + 1] = Hint(epoch, reason, True, about)
 
     def _hint_pending(self, state: ClusterState, gained: Released, me: ThreadLocation, code: Operation) -> None:
         """A relaxed read has seen a release; unless a fence follows, this is why there is no order."""
@@ -203,7 +215,7 @@ class Flags:
         for cluster, reach in gained.far.items():
             for warp, epoch in enumerate(reach.c):
                 if epoch:
-                    self.hints[me, cluster * state.count + warp + 1] = Hint(epoch, reason)
+                    self.hints[me, cluster * state.count + warp + 1] = Hint(epoch, reason, False, code)
 
     # -- leaving ---------------------------------------------------------------------------------------------------
 
@@ -229,7 +241,8 @@ class Flags:
         if sem not in ("release", "acq_rel"):
             reached = clock.weak.copy()
             reached[clock.me] = epoch - 1
-            signal = LooseSignal(code, reached, np.zeros_like(reached) if carried is None else carried.weak)
+            last = clock.last_write(code.pc)
+            signal = LooseSignal(code, reached, np.zeros_like(reached) if carried is None else carried.weak, last)
         for offset in offsets:
             flag = self._flags.get((region, offset))
             if flag is None:
@@ -244,14 +257,15 @@ class Flags:
             else:
                 flag.signals.pop(actor, None)
             if carried is None:
-                flag.idle[actor] = (epoch, code)
+                flag.idle[actor] = (epoch, code, clock.last_write(code.pc))
                 if not fences:
                     continue
             before = flag.left.get(me)
             if before is None or not atomic:
                 kept = carried.copy() if carried else Released.nothing(state.count)
-                flag.left[me] = FlagValue(kept, level if carried else 0, strong, fences)
+                flag.left[me] = FlagValue(kept, level if carried else 0, code, strong, fences)
                 continue
+            before.code = code
             if carried:
                 before.released.add(carried)
                 before.level = max(before.level, level)
