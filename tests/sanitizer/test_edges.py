@@ -549,3 +549,57 @@ def test_a_relaxed_barrier_of_the_cluster_is_named_as_such_between_ctas(sem: str
     found = findings(Example(whole + ranks + middle + whole, threads=32, grid=2, cluster=2))
     assert [one.rule for one in found] == [rule] * (rule is not None)
     assert all("relaxed arrival" in one.missing for one in found)
+
+
+WHOLE_CLUSTER = "barrier.cluster.arrive;\nbarrier.cluster.wait;\n"
+PLACES_OF = {
+    "shared": ("@%p1 st.shared.u32 [tile], 7;\n", "@!%p1 ld.shared::cluster.u32 %r3, [%r2];\n"),
+    "global": ("@%p1 st.global.u32 [%data], 7;\n", "@!%p1 ld.global.u32 %r3, [%data];\n"),
+}
+"""What CTA 0 writes, and CTA 1 reads."""
+
+
+@pytest.mark.parametrize("space, rule", [("shared", "data-race"), ("global", "global-data-race")])
+@pytest.mark.parametrize(
+    "fence, sem, signals",
+    [("", "", True), ("fence.acq_rel.cluster;\n", ".relaxed", True), ("fence.acq_rel.cta;\n", ".relaxed", False),
+     ("", ".relaxed", False)],
+)  # fmt: skip
+@pytest.mark.parametrize("read_first, severity", [(False, "error"), (True, "warning")])
+def test_a_read_in_front_of_the_owners_write_needs_more_than_a_relaxed_barrier_of_the_cluster(
+    space: str, rule: str, fence: str, sem: str, signals: bool, read_first: bool, severity: str
+):
+    """9.7.13.3 guarantees no order of the accesses, so the read may see the later write. It is a warning: a load whose
+    value is used in front of the barrier has it by then."""
+    write, read = PLACES_OF[space]
+    first, then = (read, write) if read_first else (write, read)
+    body = (
+        "@%first st.shared.u32 [tile], 3;\n" + WHOLE_CLUSTER
+        + "setp.eq.u32 %p1, %rank, 0;\nmov.u32 %r1, tile;\nmapa.shared::cluster.u32 %r2, %r1, 0;\n"
+        + f"@!%first bra n1;\n{first}n1:\n{fence}" + WHOLE_CLUSTER.replace("arrive", "arrive" + sem)
+        + f"@!%first bra n2;\n{then}n2:\n" + WHOLE_CLUSTER
+    )  # fmt: skip
+    example = Example(body, threads=32, cluster=2)
+    assert {(one.rule, one.severity) for one in findings(example)} == (set() if signals else {(rule, severity)})
+
+
+@pytest.mark.parametrize("scope, found", [(".cluster", set()), (".cta", {"global-data-race"})])
+def test_an_arrival_of_narrow_scope_carries_nothing_of_global_memory_to_another_cta(scope: str, found: set[str]):
+    body = f"""
+    @%first mbarrier.init.shared::cta.b64 [bar], 1;
+    {WHOLE_CLUSTER}
+    setp.eq.u32 %p1, %rank, 0;
+    @!%first bra done;
+    @%p1 bra waits;
+    st.global.u32 [%data], 7;
+    {PEER}
+    mbarrier.arrive.release{scope}.shared::cluster.b64 _, [%r5];
+    bra done;
+    waits:
+    mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p0, [bar], 0;
+    @!%p0 bra waits;
+    ld.global.u32 %r3, [%data];
+    done:
+    {WHOLE_CLUSTER}
+    """
+    assert rules(Example(body, threads=32, cluster=2)) - {"remote-arrival-scope"} == found

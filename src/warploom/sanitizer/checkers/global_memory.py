@@ -47,11 +47,12 @@ from ..report.global_verdict import (
     SCOPE,
     SIZES,
     UNRELEASED,
+    told_loosely,
     verdict,
 )  # fmt: skip
 from ..report.unwaited import lanes_in
 from ..report.words import actor
-from ..rules import ERROR
+from ..rules import ERROR, WARNING
 from ..shadow.duplicate_writes import NOT_COMPLETE, SAME, DuplicateWrites
 from ..shadow.global_shadow import ACTOR_SHIFT, GlobalShadow, UnpackedAccess, pack, unpack
 from ..shadow.shadow import distinct
@@ -348,7 +349,9 @@ class GlobalMemory(Observer):
         if rule == "global-data-race":
             unordered = missing == NO_ORDER and not self.context.of_stream(earlier.pc, code.pc)
             self.context.loose.note(self.context.indices, state, earlier, now, writes, unordered)
+        read_before = missing == NO_ORDER and writes and not earlier.writes and told_loosely(state, earlier, now)
         severity = ERROR if missing == APART and (earlier.writes and not writes or self.lanes.alone(earlier)) else None
+        severity = WARNING if read_before and not self.context.strict else severity
         if self.context.findings.seen(rule, (code, before), severity):
             return
         codes: tuple[Operation, ...] = (code, before)

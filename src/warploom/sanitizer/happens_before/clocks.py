@@ -8,6 +8,7 @@ instead, "its reads are complete" and "it is complete". A warp's clock has these
     q   likewise for global memory (a fence may name one of the two spaces)
     weak    what would be ordered if scopes and lanes of a warp did not matter; it never permits anything, but shows
             which edge is missing
+    warps   what would be ordered if lanes did not matter; in global memory it counts, with `divergent_lanes`
     near    the part of p that signals and waits without a scope carry between CTAs; permits nothing either
 
 They are the rows of one array, so that a join is one operation. For asynchronous operations, `known` corresponds to c
@@ -27,10 +28,14 @@ import numpy as np
 
 from .divergent_lanes import FENCE, PLACES, DivergentLanes, Key, LaneRelease, RecentLanes, record_access
 from .known_clusters import NOBODY, ClusterKnowledge, Front, join_far
-from .released import LANES, NO_FENCES, WEAK, C, Fences, HasFronts, Released, join_fences
+from .released import LANES, NO_FENCES, WEAK, WHOLE_WARPS, C, Fences, HasFronts, Released, join_fences
 from .scopes import LEVELS
 
 FULL = 0xFFFFFFFF
+OWN = [C, WEAK, WHOLE_WARPS]
+"""The fronts in which a warp's own component is its epoch."""
+EVIDENT = slice(WEAK, WHOLE_WARPS + 1, WHOLE_WARPS - WEAK)
+"""The fronts that show how far other warps have got, without an order."""
 ORDERED = (LEVELS["gpu"], LEVELS["sys"])
 """Scopes of fences.sc that are tracked: for narrower scopes the threads can use barriers."""
 
@@ -64,9 +69,9 @@ class WarpClock(HasFronts):
 
     def __init__(self, me: int, warps: int) -> None:
         self.me = me
-        self.fronts = np.zeros((5, warps), np.int32)
+        self.fronts = np.zeros((6, warps), np.int32)
         self.epoch = 1
-        self.fronts[C, me] = self.fronts[WEAK, me] = 1
+        self.fronts[OWN, me] = 1
         self.far = NOBODY
         self.known = self.carried = self.lanes = 0
         self.touched: dict[int, int] = {}
@@ -144,16 +149,16 @@ class WarpClock(HasFronts):
 
     def hear(self, lanes: int, released: Released) -> None:
         """These lanes are about to acquire what a release carried, perhaps one of their own warp."""
-        if released.weak[self.me] >= self.floor:
+        if released.weak[self.me] >= self.floor:  # an arrival of its own warp
             self.recent.hear(lanes, self.epoch, int(released.c[self.me]))
-            self.written.hear(lanes, self.epoch, int(released.weak[self.me]))
+            self.written.hear(lanes, self.epoch, int(released.warps[self.me]))
 
     def snapshot(self, lanes: int, pc: int = -1) -> Released:
         """What a release by these lanes (at `pc`) carries, without accesses of other lanes since they synchronised."""
         me, epoch = self.me, self.epoch
         fences, ahead = self.fences, self.pending_fences
         released = Released(self.fronts.copy(), self.known, self.carried, self.far, fences=fences, ahead=ahead)
-        released.weak[me] = epoch
+        released.weak[me] = released.warps[me] = epoch
         told = self._told(lanes)
         if lanes != FULL and self.lanes:
             part = LaneRelease(lanes, epoch, int(self.p[me]), dict(self.touched), dict(self.made), pc)
@@ -195,7 +200,7 @@ class WarpClock(HasFronts):
         """Add what a release carried."""
         self.heard += 1
         self.fronts = np.maximum(self.fronts, released.fronts)
-        self.fronts[C, self.me] = self.fronts[WEAK, self.me] = self.epoch
+        self.fronts[OWN, self.me] = self.epoch
         if released.far:
             self.far = join_far(self.far, released.far)
         self.fences = join_fences(self.fences, released.fences)
@@ -252,8 +257,8 @@ class WarpClock(HasFronts):
             if not whole:  # the others do not know of the fence, nor may it know of what they wrote
                 self.written.fence(lanes, self.epoch, self.floor)
                 record_access(self.apart.left, lanes, self.epoch, FENCE)
-                reached.weak[self.me] = self.q[self.me]
-            np.maximum(self.q, reached.weak, out=self.q)
+                reached.warps[self.me] = self.q[self.me]
+            np.maximum(self.q, reached.warps, out=self.q)
             self.far = {cluster: ClusterKnowledge(far.c, far.c, far.known) for cluster, far in self.far.items()}
         self._step()
 
@@ -287,11 +292,11 @@ class WarpClock(HasFronts):
     def suspect(self, weak: Front) -> None:
         """Record evidence that other warps got this far, without an order for their accesses."""
         self.heard += 1
-        np.maximum(self.weak, weak, out=self.weak)
-        self.weak[self.me] = self.epoch
+        np.maximum(self.fronts[EVIDENT], weak, out=self.fronts[EVIDENT])
+        self.fronts[OWN, self.me] = self.epoch
         self.version += 1
 
     def _step(self) -> None:
         self.epoch += 1
-        self.fronts[C, self.me] = self.fronts[WEAK, self.me] = self.epoch
+        self.fronts[OWN, self.me] = self.epoch
         self.version += 1

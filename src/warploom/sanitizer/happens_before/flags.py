@@ -21,7 +21,7 @@ from .divergent_lanes import DivergentLanes, Key
 from .kept_lanes import KeptLanes
 from .known_clusters import Front, join_far
 from .partial_waits import PartialWaits
-from .released import NO_FENCES, WEAK, Fences, Q, Released, join_fences
+from .released import NO_FENCES, WEAK, WHOLE_WARPS, Fences, Q, Released, join_fences
 from .scopes import LEVELS, ThreadLocation, needed
 from .state import ClusterState
 
@@ -191,7 +191,8 @@ class Flags:
         far = dict(join_far(released.far, {who.cluster: released.reach()}))
         seen = Released.nothing(state.count)
         if (own := far.pop(me.cluster, None)) is not None:
-            seen.fronts[WEAK], seen.fronts[Q], seen.known = own.c, own.q, own.known
+            seen.fronts[WEAK] = seen.fronts[WHOLE_WARPS] = own.c
+            seen.fronts[Q], seen.known = own.q, own.known
         fences, ahead = (
             {level: Flags._seen_from(state, one, who, me) for level, one in some.items()}
             for some in (released.fences, released.ahead)
@@ -319,7 +320,7 @@ class Flags:
         if apart is None:
             return False
         cluster, me = divmod(actor - 1, state.count)
-        front = clock.weak if cluster == state.number else clock.far[cluster].c
+        front = clock.warps if cluster == state.number else clock.far[cluster].c
         return apart.uncovered(epoch, pc, int(front[me]), lanes)
 
 
@@ -327,6 +328,6 @@ def knows(clock: WarpClock, state: ClusterState, actor: int, epoch: int) -> bool
     """True if a grid's warp's accesses in an epoch happened before the current one of this warp."""
     cluster, me = divmod(actor - 1, state.count)
     if cluster == state.number:
-        return me == clock.me or clock.weak[me] >= epoch
+        return me == clock.me or clock.warps[me] >= epoch
     reach = clock.far.get(cluster)
     return reach is not None and reach.c[me] >= epoch

@@ -15,8 +15,8 @@ from .known_clusters import NOBODY, ClusterKnowledge, Front, KnownClusters, join
 LANES = 32
 
 Fronts: TypeAlias = np.ndarray
-"""The five fronts, (5, warps)."""
-C, P, Q, WEAK, NEAR = range(5)
+"""The six fronts, (6, warps)."""
+C, P, Q, WEAK, NEAR, WHOLE_WARPS = range(6)
 
 
 Fences: TypeAlias = "Mapping[int, Released]"
@@ -58,6 +58,10 @@ class HasFronts:
     def weak(self) -> Front:
         return self.fronts[WEAK]
 
+    @property
+    def warps(self) -> Front:
+        return self.fronts[WHOLE_WARPS]
+
 
 @dataclass(eq=False)
 class Released(HasFronts):
@@ -79,7 +83,7 @@ class Released(HasFronts):
 
     @classmethod
     def nothing(cls, warps: int) -> Released:
-        return cls(np.zeros((5, warps), np.int32))
+        return cls(np.zeros((6, warps), np.int32))
 
     def add(self, other: Released) -> None:
         self.fronts = np.maximum(self.fronts, other.fronts)
@@ -109,7 +113,7 @@ class Released(HasFronts):
 
     def reach(self) -> ClusterKnowledge:
         """What another cluster learns of this one; `divergent_lanes` handles lanes of a warp in global memory."""
-        return ClusterKnowledge(self.weak, self.q, self.known)
+        return ClusterKnowledge(self.warps, self.q, self.known)
 
     def only_operations(self, unscoped: bool = False) -> Released:
         """What remains if scope or semantics do not cover memory accesses: completed asynchronous operations."""

@@ -68,7 +68,7 @@ class View:
 
     @classmethod
     def of(cls, clock: WarpClock) -> View:
-        c, p, _, weak, near = clock.fronts.tolist()
+        c, p, _, weak, near, _ = clock.fronts.tolist()
         return cls(c, p, weak, near, clock.known, clock.carried, parts=clock.parts)
 
     @classmethod
@@ -78,5 +78,5 @@ class View:
         for clock in clocks:
             known &= clock.known
             carried &= clock.carried
-        c, p, _, weak, near = np.min([clock.fronts for clock in clocks], axis=0).tolist()
+        c, p, _, weak, near, _ = np.min([clock.fronts for clock in clocks], axis=0).tolist()
         return cls(c, p, weak, near, known, carried)

@@ -84,6 +84,12 @@ def verdict(
         return rule, f"the two use a flag, which does not order them: {hint.reason}"
     if of_gpus and (found := _between_gpus(context, state, earlier, now, writes)):
         return found
+    if told_loosely(state, earlier, now):
+        return (
+            "global-data-race",
+            "all that orders the two is a signal that carries no memory accesses: it is relaxed, without a "
+            "fence.acq_rel in front of it, or its scope does not include the other CTA",
+        )
     who = (
         "no barrier"
         if cluster == state.number
@@ -92,6 +98,13 @@ def verdict(
         else "CTAs of different clusters synchronise only by flags in global memory"
     )
     return "global-data-race", f"nothing orders the two: {who}, and no release that the other side acquires"
+
+
+def told_loosely(state: ClusterState, earlier: UnpackedAccess, now: tuple[Cta, int, Operation]) -> bool:
+    """True if a warp knows that another one of its cluster is past an access, but by no release that it acquires."""
+    cluster, me = divmod(earlier.actor - 1, state.count)
+    clock = state.clocks[now[0].rank * state.per_cta + now[1]]
+    return cluster == state.number and not earlier.asynchronous and clock.weak[me] >= earlier.epoch > clock.warps[me]
 
 
 def _between_gpus(
