@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from warploom.emulator import api
+from warploom.sanitizer import Sanitizer
 from warploom.sanitizer.rules import Example
+from warploom.sanitizer.rules.schema import DATA_BYTES
 
-from .running import rules
+from .running import fresh, rules
 
 CTA = "@!%first bra done;\nmov.u32 %r6, %ctaid.x;\nsetp.eq.u32 %p2, %r6, 0;\n"
 RAISE = "st.release.gpu.global.u32 [%data+512], {};\n"
@@ -71,3 +75,58 @@ def test_a_lock_that_two_ctas_can_take_at_once_is_an_error(how: str):
     """
     example = Example(body.replace("[%data+4]", "[%data]"), grid=2)
     assert ("global-data-race" in rules(example)) == (how == "a load and a store")
+
+
+COUNTED = """
+@!%first bra done;
+mov.u32 %r6, %ctaid.x;
+setp.eq.u32 %p2, %r6, 0;
+red.relaxed.gpu.global.add.u32 [%data], 1;
+%announced
+@%p2 bra done;
+%asked
+ld.global.u32 %r3, [%data];
+st.global.u32 [%data+256], %r3;
+done:
+"""
+TOLD = """look:
+ld.acquire.gpu.global.u32 %r2, [%data+512];
+setp.lt.u32 %p1, %r2, 130;
+@%p1 bra look;
+"""
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_a_plain_load_races_with_another_cta_s_addition_even_if_its_own_came_last(told: bool):
+    announced = "red.release.gpu.global.add.u32 [%data+512], 1;" if told else ""
+    text = COUNTED.replace("%announced", announced).replace("%asked", TOLD if told else "")
+    assert ("global-data-race" in rules(Example(text, grid=2))) is not told
+
+
+SEMAPHORE = """
+@!%first bra done;
+mov.u32 %r5, %ctaid.x;
+mul.wide.u32 %d5, %r5, 4;
+add.u64 %d5, %data, %d5;
+mov.u32 %r6, %ctaid.y;
+add.u32 %r7, %r6, %r5;
+{}turn:
+ld.acquire.gpu.global.u32 %r2, [%d5];
+setp.lt.u32 %p1, %r2, %r7;
+@%p1 bra turn;
+st.global.u32 [%d5+512], %r6;
+add.u32 %r6, %r6, %r5;
+add.u32 %r6, %r6, 1;
+st.release.gpu.global.u32 [%d5], %r6;
+done:
+"""
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_a_turn_that_comes_too_early_is_seen_also_where_the_turns_go_along_y(early: bool):
+    """The third CTA of a column goes on with the second. A column's word begins with its number, as the data do."""
+    text = SEMAPHORE.format("min.u32 %r7, %r6, 1;\nadd.u32 %r7, %r7, %r5;\n" if early else "")
+    data, code = np.arange(DATA_BYTES // 4, dtype=np.uint32), fresh(Example(text).text())
+    report = api.run(code, "k", [data], grid=(2, 3, 1), block=(128, 1, 1), detailed=True, watch=[Sanitizer])
+    assert not report.findings
+    assert (data[128:130].tolist() == [2, 2]) is not early

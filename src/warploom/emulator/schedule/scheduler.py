@@ -18,7 +18,7 @@ from ..machine.wait import Wait
 from .executor import Runner
 from .fragments import Group, merge
 from .policy import Policy
-from .turns import TOGETHER
+from .turns import together
 
 TURN = 20_000
 """Warp instructions that a cluster runs before operations in flight and clusters that have not started get their turn:
@@ -37,6 +37,7 @@ class Scheduler:
         self.on_progress = on_progress
         self.long_turn = False
         self.turns = self.runner.turns
+        self.together = 1 if self.turns is None else together(machine)
         self.operations = machine.code.operations
 
     def run(self) -> None:
@@ -49,7 +50,7 @@ class Scheduler:
             if policy.start_all:
                 self._start(machine.to_run)
             elif not machine.resident or self.turns is not None:
-                self._start(len(machine.devices) * (TOGETHER if self.turns is not None else 1) - len(machine.resident))
+                self._start(len(machine.devices) * self.together - len(machine.resident))
             held = policy.held_back(len(machine.devices))
             for late in (False, True) if held >= 0 else (False,):
                 if late and (ran or machine.engine.advance()):

@@ -16,7 +16,9 @@ from ..machine.machine import Cluster, Machine
 from ..machine.operation import Operation
 
 TOGETHER = 2
-"""Clusters per device that are resident from the start."""
+TOGETHER_AT_MOST = 8
+"""Clusters per device that are resident from the start: two neighbours. In a grid of several dimensions CTAs often hand
+over along y or z (split K), so then it is three of a column, with those between them, if they are not too many."""
 MOST = 3
 """Loads, and as many stores and atomics, at which a cluster gives way; then it runs ahead of those that follow it."""
 TICKETLESS = 1 << 62
@@ -82,3 +84,9 @@ def turns_for(machine: Machine) -> Turns | None:
         for one in accesses(operation.effects)
     )
     return Turns(any(map(_numbers, seen))) if reads else None
+
+
+def together(machine: Machine) -> int:
+    """Number of clusters per device that are resident from the start, if they take turns."""
+    across, down, deep = machine.clusters_in_grid
+    return TOGETHER if down * deep == 1 else min(2 * across + 1, TOGETHER_AT_MOST)

@@ -103,7 +103,8 @@ class GlobalMemory(Observer):
         if writes:
             self._wrote(state, shadow)
         if shadow.written:
-            self._compare(state, shadow, frame, granules, lanes, mine, last, True, writes, level)
+            for each in (last,) if level else (last, *(kept[granules] for kept in shadow.strong)):
+                self._compare(state, shadow, frame, granules, lanes, mine, each, True, writes, level)
         if writes and shadow.was_read:
             self._compare(state, shadow, frame, granules, lanes, mine, shadow.reads[granules], False, writes, level)
             self._compare(state, shadow, frame, granules, lanes, mine, shadow.others[granules], False, writes, level)
@@ -118,7 +119,7 @@ class GlobalMemory(Observer):
             packed = [pack(base + number, clock.epoch, code.pc, level) for number, clock in enumerate(clocks)]
             numbers = np.asarray(packed, np.int64)[lanes >> 5]
         if writes:
-            shadow.last[granules] = numbers
+            shadow.write(granules, last, numbers, level, state.count)
             if frame.warps > 1 and not strong and not place.disjoint:
                 self._check_same(state, shadow, frame, granules, numbers)  # type: ignore[arg-type]
             if shadow.was_read:

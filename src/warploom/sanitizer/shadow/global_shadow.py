@@ -2,7 +2,9 @@
 
 An access is one 64-bit number: the warp of the grid that made it, its epoch (or the number of its asynchronous
 operation), the instruction, and how strong it is. Buffers are large and clusters come and go, so nothing else is
-kept. Of several reads the last is kept, and the last by another cluster. 0 means no access.
+kept. Of several reads the last is kept, and the last by another cluster. Strong writes do not race with each other, so
+a counter may have many that nothing orders: of those the last by each of a few clusters is kept until a plain write.
+0 means no access.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ PC_SHIFT, EPOCH_SHIFT, ACTOR_SHIFT = 3, 21, 40
 PC_MASK, EPOCH_MASK = (1 << 18) - 1, (1 << 19) - 1
 ASYNC_ACTOR = 1 << 22
 """Added to the actor's number for one of its asynchronous operations."""
+SLOTS = 4
+"""Clusters whose strong writes are kept for a granule."""
 LOGGED = 1 << 14
 """Maximum number of reads by copies that are logged before they are entered into the shadow."""
 
@@ -62,6 +66,7 @@ class GlobalShadow:
     Attributes:
         last: the last write of each granule; reads: the last read since; others: the last read by a cluster other than
             that one's.
+        strong: strong writes before the last one, by cluster (modulo SLOTS); empty if there is none.
         written, was_read: True if there is any.
     """
 
@@ -73,6 +78,7 @@ class GlobalShadow:
         self.last = np.zeros(self.count, np.int64)
         self.reads = np.zeros(self.count, np.int64)
         self.others = np.zeros(self.count, np.int64)
+        self.strong = np.zeros((0, self.count), np.int64)
         self.written = False
         self.was_read = False
         self._of: tuple[Lanes | None, np.ndarray, np.ndarray] = (None, self.last, self.last)
@@ -92,6 +98,21 @@ class GlobalShadow:
             granules = self.granules(place.index, place.size, place.count)
             self._of = place, granules, self.last[granules]
         return self._of[1], self._of[2]
+
+    def write(
+        self, granules: np.ndarray, before: np.ndarray, numbers: np.ndarray | int, level: int, count: int
+    ) -> None:
+        """Set the last write. `before`: the last ones until now; `count`: warps of a cluster."""
+        if level and np.count_nonzero(before):
+            kept = (before & 7 != 0) & (before >> ACTOR_SHIFT != np.asarray(numbers) >> ACTOR_SHIFT)
+            if kept.any():
+                if not len(self.strong):
+                    self.strong = np.zeros((SLOTS, self.count), np.int64)
+                cluster = ((before[kept] >> ACTOR_SHIFT) % ASYNC_ACTOR - 1) // count
+                self.strong[cluster % SLOTS, granules[kept]] = before[kept]
+        elif not level and len(self.strong):
+            self.strong[:, granules] = 0
+        self.last[granules] = numbers
 
     def first_byte(self, granules: np.ndarray, hits: np.ndarray) -> int:
         """The first byte of the first of these granules that is hit."""
