@@ -44,8 +44,9 @@ def test_a_flag_that_is_stored_behind_its_data_is_right():
     [
         two_states(RAISE.format(1000) + DATA.format(""), RIGHT[1]),
         two_states(*RIGHT, wait=""),
+        two_states("".join(map(RAISE.format, (200, 300, 400, 1000))) + DATA.format(""), RIGHT[1]),
     ],
-    ids=["a flag before its data", "nobody waits"],
+    ids=["a flag before its data", "nobody waits", "behind three other flags"],
 )
 def test_a_flag_before_its_data_and_one_that_nobody_waits_for_are_errors(example: Example):
     assert "global-data-race" in rules(example)
@@ -101,6 +102,37 @@ def test_a_plain_load_races_with_another_cta_s_addition_even_if_its_own_came_las
     announced = "red.release.gpu.global.add.u32 [%data+512], 1;" if told else ""
     text = COUNTED.replace("%announced", announced).replace("%asked", TOLD if told else "")
     assert ("global-data-race" in rules(Example(text, grid=2))) is not told
+
+
+READ_BY_TWO = """
+mov.u32 %r6, %ctaid.x;
+setp.eq.u32 %p2, %r6, 0;
+@%p2 bra change;
+setp.eq.u32 %p3, %idx, 32;
+@%first st.global.u32 [%data+256], 1;
+@%p3 ld.global.u32 %r3, [%data];
+@%p3 st.global.u32 [%data+260], %r3;
+@%first ld.global.u32 %r4, [%data];
+@%first st.global.u32 [%data+264], %r4;
+{}
+@%first st.release.gpu.global.u32 [%data+512], 1000;
+bra done;
+change:
+@!%first bra done;
+look:
+ld.acquire.gpu.global.u32 %r2, [%data+512];
+setp.ne.u32 %p1, %r2, 1000;
+@%p1 bra look;
+st.global.u32 [%data], 7;
+done:
+"""
+
+
+@pytest.mark.parametrize("met", [False, True])
+def test_a_store_races_with_a_read_by_a_warp_that_did_not_read_last(met: bool):
+    """The flag covers the first warp's read, and the second's if a barrier stands before it."""
+    text = READ_BY_TWO.format("bar.sync 0;" if met else "")
+    assert rules(Example(text, grid=2, threads=64)) == (set() if met else {"global-data-race"})
 
 
 SEMAPHORE = """

@@ -19,8 +19,9 @@ TOGETHER = 2
 TOGETHER_AT_MOST = 8
 """Clusters per device that are resident from the start: two neighbours. In a grid of several dimensions CTAs often hand
 over along y or z (split K), so then it is three of a column, with those between them, if they are not too many."""
-MOST = 3
-"""Loads, and as many stores and atomics, at which a cluster gives way; then it runs ahead of those that follow it."""
+MOST = 8
+"""Loads, and as many stores and atomics, at which a cluster gives way; then it runs ahead of those that follow it. Each
+counts once, but compilers unroll loops."""
 TICKETLESS = 1 << 62
 """The number of a cluster without a number: higher than all others."""
 

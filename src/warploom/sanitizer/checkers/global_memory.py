@@ -106,8 +106,8 @@ class GlobalMemory(Observer):
             for each in (last,) if level else (last, *(kept[granules] for kept in shadow.strong)):
                 self._compare(state, shadow, frame, granules, lanes, mine, each, True, writes, level)
         if writes and shadow.was_read:
-            self._compare(state, shadow, frame, granules, lanes, mine, shadow.reads[granules], False, writes, level)
-            self._compare(state, shadow, frame, granules, lanes, mine, shadow.others[granules], False, writes, level)
+            for each in (shadow.reads, shadow.others, *shadow.readers):
+                self._compare(state, shadow, frame, granules, lanes, mine, each[granules], False, writes, level)
         numbers: np.ndarray | int
         if flights:
             by_warp = {each.me - clocks[0].me: each.number for each in flights}
@@ -122,11 +122,8 @@ class GlobalMemory(Observer):
             shadow.write(granules, last, numbers, level, state.count)
             if frame.warps > 1 and not strong and not place.disjoint:
                 self._check_same(state, shadow, frame, granules, numbers)  # type: ignore[arg-type]
-            if shadow.was_read:
-                shadow.reads[granules] = 0
-                shadow.others[granules] = 0
         else:
-            shadow.note_read(shadow.reads, shadow.others, granules, numbers, state.count)
+            shadow.read(granules, numbers, state.count)
 
     def _wrote(self, state: ClusterState, shadow: GlobalShadow) -> None:
         if not shadow.written:

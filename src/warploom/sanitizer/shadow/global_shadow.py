@@ -2,9 +2,9 @@
 
 An access is one 64-bit number: the warp of the grid that made it, its epoch (or the number of its asynchronous
 operation), the instruction, and how strong it is. Buffers are large and clusters come and go, so nothing else is
-kept. Of several reads the last is kept, and the last by another cluster. Strong writes do not race with each other, so
-a counter may have many that nothing orders: of those the last by each of a few clusters is kept until a plain write.
-0 means no access.
+kept. Of several reads the last is kept, and the last by another cluster; once the kernel has written the buffer, also
+the last by each of a few other warps. Strong writes do not race with each other, so a counter may have many that
+nothing orders: of those the last by each of a few clusters is kept until a plain write. 0 means no access.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PC_MASK, EPOCH_MASK = (1 << 18) - 1, (1 << 19) - 1
 ASYNC_ACTOR = 1 << 22
 """Added to the actor's number for one of its asynchronous operations."""
 SLOTS = 4
-"""Clusters whose strong writes are kept for a granule."""
+"""Clusters whose strong writes, and warps whose reads, are kept for a granule."""
 LOGGED = 1 << 14
 """Maximum number of reads by copies that are logged before they are entered into the shadow."""
 
@@ -67,6 +67,7 @@ class GlobalShadow:
         last: the last write of each granule; reads: the last read since; others: the last read by a cluster other than
             that one's.
         strong: strong writes before the last one, by cluster (modulo SLOTS); empty if there is none.
+        readers: reads before the last one, by warp (modulo SLOTS); empty if there is none.
         written, was_read: True if there is any.
     """
 
@@ -79,6 +80,7 @@ class GlobalShadow:
         self.reads = np.zeros(self.count, np.int64)
         self.others = np.zeros(self.count, np.int64)
         self.strong = np.zeros((0, self.count), np.int64)
+        self.readers = self.strong
         self.written = False
         self.was_read = False
         self._of: tuple[Lanes | None, np.ndarray, np.ndarray] = (None, self.last, self.last)
@@ -113,6 +115,26 @@ class GlobalShadow:
         elif not level and len(self.strong):
             self.strong[:, granules] = 0
         self.last[granules] = numbers
+        if self.was_read:
+            self.reads[granules] = 0
+            self.others[granules] = 0
+            self.readers[:, granules] = 0
+
+    def read(self, granules: np.ndarray, numbers: np.ndarray | int, count: int) -> None:
+        """Set the last read. `count`: warps of a cluster."""
+        if self.written:
+            before = self.reads[granules]
+            self._keep(granules, before, (before != 0) & (before >> ACTOR_SHIFT != np.asarray(numbers) >> ACTOR_SHIFT))
+        self.note_read(self.reads, self.others, granules, numbers, count)
+        if self.written and isinstance(numbers, np.ndarray):  # several warps may read one granule at once
+            mine = np.broadcast_to(numbers, granules.shape)
+            self._keep(granules, mine, self.reads[granules] != mine)
+
+    def _keep(self, granules: np.ndarray, reads: np.ndarray, which: np.ndarray) -> None:
+        if which.any():
+            if not len(self.readers):
+                self.readers = np.zeros((SLOTS, self.count), np.int64)
+            self.readers[(reads[which] >> ACTOR_SHIFT) % SLOTS, granules[which]] = reads[which]
 
     def first_byte(self, granules: np.ndarray, hits: np.ndarray) -> int:
         """The first byte of the first of these granules that is hit."""
