@@ -12,7 +12,8 @@ import gc
 import os
 import re
 import traceback
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -42,17 +43,35 @@ LAUNCHED = ctypes.CFUNCTYPE(
 
 
 class HostMemory(GlobalMemory):
-    """The tensors that live in this process, at their own addresses."""
+    """Tensors of this process, at their own addresses."""
 
-    def __init__(self) -> None:
+    def __init__(self, living: Iterable[torch.Tensor]) -> None:
         super().__init__()
-        living = (found for found in gc.get_objects() if issubclass(type(found), torch.Tensor))
         storages = {tensor.data_ptr(): tensor.untyped_storage() for tensor in living if tensor.numel()}
         held = {storage.data_ptr(): storage.nbytes() for storage in storages.values()}
         for base, size in sorted(held.items()):
             data = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(base))
             self.allocations.append(Allocation(base, Region(data, f"the tensor at {base:#x}")))
             self._bases.append(base)
+
+
+class Living:
+    """Finds the tensors that live in this process.
+
+    The first search takes what it has looked through from the garbage collector's lists: what torch has imported is
+    a million objects, through which every launch would look again.
+    """
+
+    def __init__(self) -> None:
+        self.earlier: list[weakref.ref[torch.Tensor]] | None = None
+
+    def tensors(self) -> list[torch.Tensor]:
+        listed = [found for found in gc.get_objects() if issubclass(type(found), torch.Tensor)]
+        if self.earlier is None:
+            self.earlier = [weakref.ref(tensor) for tensor in listed]
+            gc.freeze()
+            return listed
+        return [*(tensor for known in self.earlier if (tensor := known()) is not None), *listed]
 
 
 class Executor:
@@ -67,6 +86,7 @@ class Executor:
         self.texts: dict[int, tuple[str, str]] = {}
         self.broken = os.environ.get("FAKE_CUDA_BROKEN")
         self.callback = LAUNCHED(self.launched)
+        self.living = Living()
 
     def launched(self, config: Any, function: int, parameters: Any) -> int:
         try:
@@ -84,7 +104,7 @@ class Executor:
         cluster = next(
             (tuple(each.value[:3]) for each in config.attributes[: config.count] if each.id == CLUSTER), (1, 1, 1)
         )
-        memory = HostMemory()
+        memory = HostMemory(self.living.tensors())
         before = [held.region.data.copy() for held in memory.allocations] if self.broken else []
         made, api.GlobalMemory = api.GlobalMemory, lambda: memory  # type: ignore[assignment,misc]
         try:

@@ -140,7 +140,7 @@ ALWAYS = {
 @pytest.mark.parametrize("case", ALWAYS.values(), ids=ALWAYS)
 def test_the_bits_do_not_depend_on_who_comes_first(case: tuple, form: str):
     found = [
-        run(*case, form=form, schedule=schedule, seed=seed)
+        run(*case, form=form, schedule=schedule, seed=seed, check=False)
         for schedule, seed in (("lazy", 0), ("random", 1), ("starve", 2), ("pct", 3))
     ]
     assert len({report.outputs[0][0].tobytes() for report, *_ in found}) == 1
@@ -197,7 +197,7 @@ def test_of_several_gpus_the_one_that_sends_nothing_is_named(form: str):
     text = re.sub(r"(?m)^(\s*)(st\.relaxed\.sys)", r"\1@!%silent \2", built(SMALL, 3, form).ptx())
     text = re.sub(r"(?m)^(.*ld\.param\.u32 (%r\d+), \[arg_rank\];)$", r"\1\n setp.eq.u32 %silent, \2, 2;", text)
     text = re.sub(r"(?m)^(\s*\.reg \.pred)", r"\1 %silent;\n\1", text, count=1)
-    _, _, records = run(SMALL, 3, 8, 64, 64, form=form, text=text, patience=0)
+    _, _, records = run(SMALL, 3, 8, 64, 64, form=form, text=text, patience=0, check=False)
     waits = timeout_record.timed_out(records[0])
     assert {(wait.seen, wait.target) for wait in waits} == {(0, 1)}
     named = {wait.index % 3 for wait in waits}

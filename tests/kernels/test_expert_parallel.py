@@ -198,7 +198,7 @@ def test_eight_bits_have_scales_of_tokens_and_experts(routing):
 @pytest.mark.full
 def test_the_bits_do_not_depend_on_who_comes_first():
     bits = {
-        b"".join(each.tobytes() for each in Case(**USUAL).run(schedule=schedule, seed=seed)[0].outputs[0])
+        b"".join(each.tobytes() for each in Case(**USUAL).run(schedule=schedule, seed=seed, check=False)[0].outputs[0])
         for schedule, seed in (("lazy", 0), ("random", 1), ("starve", 2), ("pct", 3))
     }
     assert len(bits) == 1

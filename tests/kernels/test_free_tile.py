@@ -208,7 +208,8 @@ def test_parts_of_k_are_added_in_one_order_whoever_is_first():
     a, w = (draw.standard_normal(shape).astype(NUMPY[bf16]) for shape in ((40, 648), (64, 648)))
     for schedule, seed in (*SCHEDULES, ("random", 2)):
         kernel = build(Product(), named("s64x40_3_S3_f3"))
-        results.append(kernel.emulate(a, w, machine=H200(sms=SMS), schedule=schedule, seed=seed).outputs[0])
+        report = kernel.emulate(a, w, machine=H200(sms=SMS), schedule=schedule, seed=seed, check=False)
+        results.append(report.outputs[0])
     for result in results[1:]:
         np.testing.assert_array_equal(result.view(np.uint16), results[0].view(np.uint16))
 

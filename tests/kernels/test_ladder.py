@@ -306,29 +306,28 @@ def test_on_a_gpu_it_is_right_repeats_its_bits_and_keeps_to_its_array(rung: Rung
 # -- why each is better: what the emulator counts -------------------------------------------------------------------
 
 
-def counters(which: str, m: int = 64, n: int = 64, k: int = 64, **options: object):
-    """What a rung does for a product of that size."""
+def counters(which: str, m: int = 64, n: int = 64, k: int = 64, conflicts: bool = False):
+    """What a rung does for a product of that size. conflicts: count bank conflicts and sectors, too."""
     rung = find(which)
     a, b = operands(rung, m, n, k)
-    config = rung.load().Config(**options)
-    return rung.build(config).emulate(a, b, machine=H200(sms=SMS)).counters
+    return rung.build(rung.load().Config()).emulate(a, b, machine=H200(sms=SMS), check=conflicts).counters
 
 
 def test_coalescing_touches_a_fraction_of_the_sectors_for_the_same_bytes():
-    down, along = counters("naive_uncoalesced"), counters("naive_coalesced")
+    down, along = (counters(which, conflicts=True) for which in ("naive_uncoalesced", "naive_coalesced"))
     assert along.global_load_bytes == down.global_load_bytes
     assert along.instructions == down.instructions
     assert along.global_sectors * 6 < down.global_sectors
 
 
 def test_shared_memory_fetches_each_element_once_for_a_tile():
-    naive, shared = counters("naive_coalesced"), counters("shared_memory")
+    naive, shared = counters("naive_coalesced"), counters("shared_memory", conflicts=True)
     assert shared.global_load_bytes * 32 == naive.global_load_bytes
     assert shared.bank_conflicts == 0
 
 
 def test_register_tiles_read_shared_memory_less_and_fetch_less():
-    shared, tiled = counters("shared_memory", 128, 128, 64), counters("warp_tiling", 128, 128, 64)
+    shared, tiled = counters("shared_memory", 128, 128, 64), counters("warp_tiling", 128, 128, 64, conflicts=True)
     assert tiled.global_load_bytes * 4 == shared.global_load_bytes
     assert tiled.shared_load_bytes * 10 < shared.shared_load_bytes
     assert tiled.bank_conflicts == 0
@@ -336,7 +335,7 @@ def test_register_tiles_read_shared_memory_less_and_fetch_less():
 
 
 def test_tensor_cores_take_the_multiply_adds_out_of_the_instruction_stream():
-    scalar, tensor = counters("warp_tiling", 128, 128, 64), counters("register_staged", 128, 128, 64)
+    scalar, tensor = counters("warp_tiling", 128, 128, 64), counters("register_staged", 128, 128, 64, conflicts=True)
     assert tensor.instructions * 4 < scalar.instructions
     assert tensor.tensor_flops >= 2 * 128 * 128 * 64
     assert tensor.bank_conflicts == 0
@@ -392,7 +391,7 @@ def test_scale_d_saves_the_zeroing_of_each_tile():
 
 
 def test_tma_stores_take_the_stores_of_c_from_the_threads():
-    direct, boxed = counters("registers", 256, 256, 64), counters("tma_store", 256, 256, 64)
+    direct, boxed = counters("registers", 256, 256, 64), counters("tma_store", 256, 256, 64, conflicts=True)
     assert direct.global_store_bytes == boxed.tma_store_bytes == 256 * 256 * 2
     assert boxed.global_store_bytes == 0
     assert boxed.bank_conflicts == 0
@@ -400,7 +399,7 @@ def test_tma_stores_take_the_stores_of_c_from_the_threads():
 
 @pytest.mark.full
 def test_stmatrix_writes_the_same_boxes_with_fewer_instructions():
-    single, matrices = counters("hilbert", 256, 256, 64), counters("stmatrix", 256, 256, 64)
+    single, matrices = counters("hilbert", 256, 256, 64), counters("stmatrix", 256, 256, 64, conflicts=True)
     tiles, warps, stores = 2, 8, 64
     assert single.shared_store_bytes == matrices.shared_store_bytes
     assert single.instructions - matrices.instructions >= tiles * warps * stores // 2
@@ -428,7 +427,7 @@ def test_sharing_the_larger_operand_fetches_less():
     a, b = operands(find("large_tiles"), 512, 768, 128)
     below, beside = (
         gemm.build(config=Config(tile_m=256, tile_n=192, stages=3, epi_stages=3, multicast=shared))
-        .emulate(a, b, machine=H200(sms=SMS))
+        .emulate(a, b, machine=H200(sms=SMS), check=False)
         .counters
         for shared in "ba"
     )

@@ -199,8 +199,9 @@ def test_slots_are_added_in_the_order_of_the_ranks_whoever_comes_first(case):
     for schedule, seed in (("lazy", 0), ("random", 1), ("starve", 2), ("pct", 3)):
         posed = problem("reduce-scatter", *sizes)
         report = built("reduce-scatter", sizes[0]).emulate(
-            *posed.arguments, devices=sizes[0], machine=machine, schedule=schedule, seed=seed, calls=2
-        )
+            *posed.arguments, devices=sizes[0], machine=machine, schedule=schedule, seed=seed, calls=2,
+            check=schedule == "random",
+        )  # fmt: skip
         assert not report.findings and posed.worst(report.outputs[0]) < ROUNDING
         found.append([each.tobytes() for each in report.outputs[0]])
     assert all(each == found[0] for each in found)
