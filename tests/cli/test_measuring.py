@@ -54,13 +54,13 @@ def test_the_ladder_shows_what_the_sanitizer_finds_and_the_command_that_shows_wh
     monkeypatch.setattr(
         seventh, "CpAsyncPipeline", lambda **options: pipeline(**{**options, "async_proxy": False})
     )  # fmt: skip
-    result = run("ladder", "--rungs", "7,8", "--size", 128, "--emulate")
+    result = run("ladder", "--rungs", "7,8", "--size", 64, "--emulate")
     seven, eight = (line for line in result.stdout.splitlines() if line.lstrip().startswith(("7 cp_", "8 tma")))
     assert seven.rstrip().endswith("1 warning") and eight.rstrip().endswith("none")
     command = "warploom check warploom.kernels.ladder.r07_cp_async_wgmma"
     assert f"rung 7: cp-async-before-wgmma; to see where: run `{command}`" in result.stdout
     assert "rung 8:" not in result.stdout
-    told = run("ladder", "--rungs", "7", "--size", 128, "--emulate", "--json")
+    told = run("ladder", "--rungs", "7", "--size", 64, "--emulate", "--json")
     (row,) = json.loads(told.stdout)["rows"]
     assert row["findings"] == 1 and row["rules"] == ["cp-async-before-wgmma"]
     assert row["by_severity"] == {"error": 0, "warning": 1, "performance": 0}

@@ -77,7 +77,10 @@ def test_it_is_right_and_clean(config: Config, m: int, n: int, k: int):
 @pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("form", SMALL)
 def test_schedules_do_not_change_a_bit(form: str):
-    results = [run(SMALL[form], 900, 136, 264, schedule=s, seed=seed)[0] for s, seed in (("eager", 0), ("random", 3))]
+    results = [
+        run(SMALL[form], 900, 136, 264, schedule=s, seed=seed, check=s == "random")[0]
+        for s, seed in (("eager", 0), ("random", 3))
+    ]
     np.testing.assert_array_equal(results[0], results[1])
 
 

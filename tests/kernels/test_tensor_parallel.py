@@ -350,7 +350,7 @@ def impatient(text: str) -> list[str]:
     return found
 
 
-@pytest.mark.sample(2, all=6)
+@pytest.mark.sample(2, all=3)
 @pytest.mark.parametrize("kind", MODULES)
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_the_measured_configuration_builds_without_spills(kind, ranks):

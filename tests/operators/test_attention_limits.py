@@ -120,7 +120,7 @@ def test_a_window_wider_than_all_keys_is_no_limit(window: tuple[int, int]) -> No
 
 
 @pytest.mark.sample(1, all=2)
-@pytest.mark.parametrize("batch, heads, width", [(65_536, 1, 8), (70_000, 3, 8), (1, 65_537, 8), (1, 65_537, 64)])
+@pytest.mark.parametrize("batch, heads, width", [(65_536, 1, 8), (65_537, 2, 8), (1, 65_537, 8), (1, 65_537, 64)])
 def test_gradients_of_more_heads_and_batches_than_a_grid_has_along_y_and_z(
     batch: int, heads: int, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,8 +156,8 @@ def test_gradients_are_the_same_wherever_a_grid_has_its_heads(varlen: bool, monk
         shape = (length, heads, 8) if varlen else (2, heads, length, 8)
         return draw.standard_normal(shape).astype(np.float16)
 
-    q, k, v, grad = (normal(length, heads) for length, heads in ((130, 3), (20, 1), (20, 1), (130, 3)))
-    ends = (np.array([0, 60, 130], np.int32), np.array([0, 7, 20], np.int32)) if varlen else ()
+    q, k, v, grad = (normal(length, heads) for length, heads in ((70, 3), (20, 1), (20, 1), (70, 3)))
+    ends = (np.array([0, 60, 70], np.int32), np.array([0, 7, 20], np.int32)) if varlen else ()
     forward = warploom.attention_varlen if varlen else warploom.attention
     backward = warploom.attention_varlen_backward if varlen else warploom.attention_backward
     out, lse = forward(q, k, v, *ends, causal=True, return_lse=True)
