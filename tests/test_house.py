@@ -79,7 +79,9 @@ def test_one_family_of_instructions_is_known_by_name_in_few_files() -> None:
     named = {
         str(path.relative_to(SOURCE))
         for path in SOURCE.rglob("*.py")
-        if "kernels" not in path.parts and any("wgmma" in word.lower() for word in said(path))
+        if "kernels" not in path.parts
+        and "wgmma" in path.read_text().lower()  # the others need not be parsed
+        and any("wgmma" in word.lower() for word in said(path))
     }
     assert len(named) <= NAMES_OF_ONE_FAMILY, sorted(named)
 
