@@ -61,7 +61,7 @@ OWN_WORDS = "a thread stores the words that it reads itself: the last of the GPU
 EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     *(
         (name, "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA)
-        for name in ("expert parallel", "all-gather", plain.COPIED, "reduce-scatter", *SUMS)
+        for name in ("expert parallel", "all-gather", plain.BY_TMA, plain.COPIED, "reduce-scatter", *SUMS)
     ),
     ("expert parallel", "drop-barrier", "bar.warp.sync#3", NEXT),
     ("expert parallel", "signal-of-own-gpu", f"{POLL}#4", OWN),
@@ -139,9 +139,9 @@ class Peers:
 def subjects() -> dict[str, Peers]:
     """The kernels with small tiles, two launches each."""
 
-    def gather(rows: int, k: int) -> Callable[..., tuple[Any, list[np.ndarray]]]:
+    def gather(rows: int, k: int, by: str = "push") -> Callable[..., tuple[Any, list[np.ndarray]]]:
         def run(**options: Any) -> tuple[Any, list[np.ndarray]]:
-            report, _, (kept, _) = scaled.gather(2, rows, 96, k, scaled.ROW, keep=True, calls=2, **options)
+            report, _, (kept, _) = scaled.gather(2, rows, 96, k, scaled.ROW, keep=True, by=by, calls=2, **options)
             return replace(report, outputs=(*report.outputs, kept)), []
 
         return run
@@ -175,7 +175,13 @@ def subjects() -> dict[str, Peers]:
 
     return {
         "expert parallel": Peers(_module(experts.built(2, 2)), routings),
-        "all-gather": Peers(_module(scaled.built("all-gather", 2, scaled.ROW, replicated=False, keep=True)), gathers),
+        "all-gather": Peers(
+            _module(scaled.built("all-gather", 2, scaled.ROW, replicated=False, keep=True, by="push")), gathers
+        ),
+        plain.BY_TMA: Peers(
+            _module(scaled.built("all-gather", 2, scaled.ROW, replicated=False, keep=True, by="tma")),
+            (gather(80, DEEP, "tma"), gather(128, 64, "tma")),
+        ),
         plain.COPIED: Peers(_module(plain.built(plain.COPIED, 2)), (copied,)),
         "reduce-scatter": Peers(_module(scaled.built("reduce-scatter", 2, scaled.ROW, mean=False)), (scatter,)),
         **{

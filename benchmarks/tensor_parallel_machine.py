@@ -149,13 +149,13 @@ def kernels(case: Case, world: int, sms: int) -> list[tuple[str, dict[str, Any]]
     fusion = Fusion(scales="tensor") if eight else Fusion()
     made: list[tuple[str, dict[str, Any]]] = []
     if kind.startswith("all-gather"):
-        config = ranked_tile.choose(m // world, n // world, world, sms)
-        of_all = {"ranks": world, "product": product, "config": config, "fusion": fusion}
+        of_all = {"ranks": world, "product": product, "fusion": fusion}
         made = [
-            ("gather", {**of_all, "copied": by != "push", "keep": keep})
+            ("gather", {**of_all, "config": ranked_tile.choose(m // world, n // world, world, sms, slots=by == "tma"),
+                        "by": by, "keep": keep})
             for by in GATHERS
             for keep in ((False, True) if eight else (False,))
-        ]
+        ]  # fmt: skip
     elif kind.startswith("reduce-scatter"):
         config = ranked_tile.choose(m // world, n, world, sms, staged=True)
         made = [("scatter", {"ranks": world, "product": product, "config": config, "fusion": fusion})]

@@ -1,13 +1,19 @@
 """Other constants and forms of products with an all-gather or a reduce-scatter, beside their baselines, on all GPUs.
 
     python -m benchmarks.tensor_parallel_sweep [--out benchmarks/results/nvidia-h200/sweep-all-gather.json]
-                                               [--only all-gather] [--seconds 120] [--shapes 6] [--rates] [--like 4]
+                                               [--only all-gather] [--seconds 240] [--shapes 6] [--rates] [--like 4]
+                                               [--variants "push$|tma"]
 
 The products of `tensor_parallel` in bf16. `VARIANTS` are calls with other constants, configurations or build options
 than the default; each has a process group of its own, as a group keeps one plan for a shape. Checks, rounds and times
-are those of `tensor_parallel_rows`. Each row is written when it is measured. `--rates` first measures the copy engines:
-every GPU writes `SENT` bytes to each of the others, in pieces, streams and with flags of several kinds. `--like R`
-narrows the products so that a GPU receives or sends as many bytes per operation as one of R GPUs.
+are those of `tensor_parallel_rows`. Each row is written when it is measured, with the geometric means of all rows so
+far ("means": of the faster baseline, over the products that all variants have). `--variants` takes those whose names
+match a regular expression. `--rates` first measures the copy engines: every GPU writes `SENT` bytes to each of the
+others, in pieces, streams and with flags of several kinds. `--like R` narrows the products so that a GPU receives or
+sends as many bytes per operation as one of R GPUs: on two GPUs, `--like 4` asks what four would.
+
+Nothing hangs: a kernel waits `PATIENCE_S` seconds for another GPU, a row ends after `STEP_S`, a build after `BUILD_S`,
+and no row is begun after `--seconds`.
 """
 
 from __future__ import annotations
@@ -16,6 +22,7 @@ import argparse
 import faulthandler
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -23,7 +30,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from math import ceil
+from math import ceil, prod
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -37,6 +44,7 @@ from warploom.kernels.hopper import (
     copied_rows,
     gemm_all_gather,
     gemm_reduce_scatter,
+    pushed_by_tma,
     pushed_rows,
     ranked_tile,
 )
@@ -62,12 +70,22 @@ class Variant:
     build: dict[str, Any] = field(default_factory=dict)
 
 
+def _by_tma(in_flight: int, **constants: float) -> Variant:
+    return Variant("tma", constants, build={"in_flight": in_flight})
+
+
 VARIANTS: dict[str, dict[str, Variant]] = {
     "all-gather": {
         "warploom push": Variant("push"),
-        "warploom push, 16 chunks": Variant("push", {"CHUNKS": 16}),
+        "warploom tma": _by_tma(pushed_by_tma.IN_FLIGHT),
         "warploom copy": Variant("copy"),
         "warploom copy, 2 us": Variant("copy", {"COPY_US": 2}),
+        "warploom tma, 4 in flight": _by_tma(4),
+        "warploom tma, 8 in flight": _by_tma(8),
+        "warploom tma, 12 in flight": _by_tma(12),
+        "warploom tma, 32 chunks": _by_tma(pushed_by_tma.IN_FLIGHT, MOST_CHUNKS=32),
+        "warploom tma, half of the CTAs": _by_tma(pushed_by_tma.IN_FLIGHT, SENDING_EIGHTHS=4),
+        "warploom push, 16 chunks": Variant("push", {"CHUNKS": 16}),
     },
     "reduce-scatter": {"warploom 1 CTA": Variant(config={"ctas": 1}), "warploom 2 CTAs": Variant(config={"ctas": 2})},
 }
@@ -79,7 +97,7 @@ def changed(variant: Variant) -> Iterator[None]:
     """The modules with other constants."""
     from warploom.integrations.torch import copy_engines
 
-    modules = (copy_engines, copied_rows, pushed_rows, gemm_all_gather, gemm_reduce_scatter)
+    modules = (copy_engines, copied_rows, pushed_rows, pushed_by_tma, gemm_all_gather, gemm_reduce_scatter)
     with ExitStack() as stack:
         for name, value in variant.constants.items():
             for module in modules:
@@ -102,17 +120,17 @@ def shapes_of(options: argparse.Namespace, world: int) -> list[tuple[int, int, i
 def config_of(kind: str, variant: Variant, m: int, n: int, world: int, sms: int) -> Config:
     """The configuration of a variant."""
     columns, staged = (n // world, False) if kind == "all-gather" else (n, True)
-    return replace(CHOOSE(m // world, columns, world, sms, staged=staged), **variant.config)
+    return replace(CHOOSE(m // world, columns, world, sms, staged=staged, slots=variant.by == "tma"), **variant.config)
 
 
 BUILDS = {kind: module.build.__wrapped__ for kind, module in KINDS.items()}  # type: ignore[attr-defined]
 
 
 @lru_cache
-def built(kind: str, name: str, world: int, config: Config, copied: bool) -> Kernel:
+def built(kind: str, name: str, world: int, config: Config) -> Kernel:
     """The kernel of a variant."""
     variant = VARIANTS[kind][name]
-    options = {"copied": copied, **variant.build} if kind == "all-gather" else variant.build
+    options = {"by": variant.by, **variant.build} if kind == "all-gather" else variant.build
     with changed(variant):
         made: Kernel = BUILDS[kind](world, config=config, **options)
         made.resources()
@@ -124,8 +142,8 @@ def called_as(kind: str, name: str, config: Config) -> Iterator[None]:
     """Calls of the library's functions are those of a variant."""
     variant = VARIANTS[kind][name]
 
-    def build(ranks: int, *_: Any, copied: bool = False, **__: Any) -> Kernel:
-        return built(kind, name, ranks, config, copied)
+    def build(ranks: int, *_: Any, **__: Any) -> Kernel:
+        return built(kind, name, ranks, config)
 
     with (
         changed(variant), mock.patch.object(ranked_tile, "choose", lambda *_, **__: config),
@@ -237,6 +255,13 @@ def contest(machine: Gpus, groups: dict[str, Any], kind: str, m: int, n: int, k:
     return posed
 
 
+def means(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Geometric means of the ratios to the faster baseline, over the rows in which no variant failed."""
+    whole = [row["forms"] for row in rows if not row["failed"]]
+    names = set.intersection(*map(set, whole)) if whole else set()
+    return {name: round(prod(row[name]["ratio"] for row in whole) ** (1 / len(whole)), 4) for name in sorted(names)}
+
+
 def worker(rank: int, world: int, port: int, options: argparse.Namespace) -> None:
     from warploom.integrations.torch import peer_launch
 
@@ -251,6 +276,7 @@ def worker(rank: int, world: int, port: int, options: argparse.Namespace) -> Non
                 "suite": f"sweep-{options.only}",
                 "command": f"python -m benchmarks.tensor_parallel_sweep --only {options.only}"
                 + f" --like {options.like}" * bool(options.like),
+                "means": means(evidence["rows"]),
             }
             Path(options.out).write_text(json.dumps({**about, **evidence}, indent=1) + "\n")
 
@@ -273,6 +299,7 @@ def worker(rank: int, world: int, port: int, options: argparse.Namespace) -> Non
         write()
         if rank == 0:
             told(row, time.time() - began)
+            print("    geometric means so far:", means(evidence["rows"]), flush=True)
         del posed
         machine.synchronize()
         for each in groups.values():
@@ -286,7 +313,7 @@ def worker(rank: int, world: int, port: int, options: argparse.Namespace) -> Non
 def ahead(kind: str, name: str, config: Config, world: int) -> str:
     """Build a kernel into the cache; returns what to print."""
     began = time.time()
-    spilled = built(kind, name, world, config, VARIANTS[kind][name].by == "copy").resources().spill_stores
+    spilled = built(kind, name, world, config).resources().spill_stores
     return f"{name}, {config.name()}: {spilled} spills, {time.time() - began:.1f} s"
 
 
@@ -298,10 +325,16 @@ def main() -> int:
     parser.add_argument("--build", action="store_true", help="only build the kernels, for --ranks GPUs")
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--like", type=int, default=0, help="as many bytes per operation as with so many GPUs")
-    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--seconds", type=float, default=240.0)
     parser.add_argument("--shapes", type=int, default=len(SHAPES))
+    parser.add_argument("--variants", default="", help="a regular expression for their names")
     options = parser.parse_args()
     options.began = time.time()
+    chosen = {name: each for name, each in VARIANTS[options.only].items() if re.search(options.variants, name)}
+    if not chosen:
+        print(f"no variant matches {options.variants!r}: {', '.join(VARIANTS[options.only])}")
+        return 1
+    VARIANTS[options.only] = chosen
     import torch
 
     world = options.ranks if options.build else torch.cuda.device_count()

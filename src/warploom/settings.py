@@ -29,7 +29,7 @@ FLAGS = {"on": True, "off": False, "1": True, "0": False, "true": True, "false":
 """Words for an environment variable that acts as a switch."""
 MOST_TIMEOUT_S = 1_000_000
 """Longest wait in seconds: a GPU gets it in milliseconds as a 32-bit number."""
-GATHERS = ("push", "copy")
+GATHERS = ("push", "tma", "copy")
 
 
 @dataclass(frozen=True)

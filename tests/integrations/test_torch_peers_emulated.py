@@ -196,7 +196,7 @@ def test_schemas_are_those_of_pytorch():
         assert str(ours).partition("::")[2] == str(theirs).partition("::")[2]
 
 
-@pytest.mark.parametrize("dim, by", [(0, "push"), (1, "push"), (1, "copy")])
+@pytest.mark.parametrize("dim, by", [(0, "push"), (1, "push"), (0, "tma"), (1, "copy")])
 def test_a_is_gathered_along_a_dimension_and_given_back(group, dim, by):
     a, b = each(lambda seed: normal(3, 10, 64, seed=seed)), each(lambda seed: normal(72, 64, seed=9 + seed).mT)
     with settings.override(peer_gather=by):
@@ -289,7 +289,7 @@ def test_tokens_go_to_experts_of_other_ranks(group):
 def test_rows_are_gathered_as_the_call_says(group, by):
     a, b = each(lambda seed: normal(144, 200, seed=seed)), each(lambda seed: normal(72, 200, seed=9 + seed).mT)
     found = group.call(lambda x, w: distributed.all_gather_matmul(x, w, by=by), a, b)
-    assert bool(group.copies) is (by != "push")
+    assert bool(group.copies) is (by == "copy")
     for product, weight in zip(found, b, strict=True):
         assert near(product, torch.cat(a).float() @ weight.float())
 

@@ -27,7 +27,8 @@ ROUNDING = 2**-8
 MODULES = {"all-gather": gemm_all_gather, "reduce-scatter": gemm_reduce_scatter}
 COPIED = "all-gather, copied"
 KEPT = f"{COPIED}, kept"
-KINDS = (*MODULES, COPIED)
+BY_TMA = "all-gather, by TMA"
+KINDS = (*MODULES, COPIED, BY_TMA)
 
 
 @dataclass
@@ -63,13 +64,13 @@ def problem(kind: str, ranks: int, rows: int, n: int, k: int) -> Problem:
         return [make() for _ in range(ranks)]
 
     state = each(lambda: np.zeros(STATE_WORDS, np.uint32))
-    if kind == "all-gather":
+    if kind in ("all-gather", BY_TMA):
         a, b = each(lambda: normal(1, rows, k)), each(lambda: normal(n, k))
         whole = np.concatenate([one[0] for one in a]).astype(np.float32)
         expected = [whole @ one.astype(np.float32).T for one in b]
         data, count = (
             each(lambda: np.full((ranks, rows, k), np.nan, a[0].dtype)),
-            gemm_all_gather.counters(rows, ranks, CONFIG),
+            gemm_all_gather.counters(rows, ranks, CONFIG, "tma" if kind == BY_TMA else "push"),
         )
     else:
         a, b = each(lambda: normal(ranks * rows, k)), each(lambda: normal(n, k))
@@ -85,9 +86,11 @@ def problem(kind: str, ranks: int, rows: int, n: int, k: int) -> Problem:
 
 
 @lru_cache
-def built(kind: str, ranks: int):
+def built(kind: str, ranks: int, **options):
     if kind in (COPIED, KEPT):
-        return gemm_all_gather.build(ranks, config=CONFIG, copied=True, keep=kind == KEPT)
+        return gemm_all_gather.build(ranks, config=CONFIG, by="copy", keep=kind == KEPT)
+    if kind == BY_TMA:
+        return gemm_all_gather.build(ranks, config=CONFIG, by="tma", **options)
     return MODULES[kind].build(ranks, config=CONFIG)
 
 
@@ -152,12 +155,13 @@ def test_odd_sizes_and_numbers_of_gpus(kind, ranks, rows, n, k):
 
 
 @pytest.mark.sample(0, all=1)
+@pytest.mark.parametrize("kind", ["all-gather", BY_TMA])
 @pytest.mark.parametrize("sms", [2, 8])
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_rows_come_in_chunks_of_k_to_one_gpu_after_the_other_or_to_all_at_one_time(ranks: int, sms: int):
+def test_rows_come_in_chunks_of_k_to_one_gpu_after_the_other_or_to_all_at_one_time(ranks: int, sms: int, kind: str):
     """The order depends on whether all tiles run at one time. K has three chunks, of which the last one is short."""
-    posed = problem("all-gather", ranks, 144, 64, 1104)
-    report = built("all-gather", ranks).emulate(*posed.arguments, devices=ranks, machine=H200(sms=sms), calls=2)
+    posed = problem(kind, ranks, 144, 64, 1104)
+    report = built(kind, ranks).emulate(*posed.arguments, devices=ranks, machine=H200(sms=sms), calls=2)
     assert not report.findings
     assert posed.worst(report.outputs[0]) < ROUNDING
 
@@ -213,6 +217,11 @@ MUTANTS = [
     ("all-gather", "ld.acquire.sys", "ld.acquire.gpu"),
     ("all-gather", "ld.acquire.sys", "ld.relaxed.sys"),
     ("all-gather", "fence.proxy.async;", ""),
+    (BY_TMA, "red.release.sys", "red.release.gpu"),
+    (BY_TMA, "red.release.sys", "red.relaxed.sys"),
+    (BY_TMA, "cp.async.bulk.wait_group 0;", "cp.async.bulk.wait_group.read 0;"),
+    (BY_TMA, "cp.async.bulk.wait_group 5;", "cp.async.bulk.wait_group.read 5;"),
+    (BY_TMA, "cp.async.bulk.wait_group 5;", "cp.async.bulk.wait_group 6;"),
     (COPIED, "red.release.sys", "red.release.gpu"),
     (COPIED, "red.release.sys", "red.relaxed.sys"),
     (COPIED, "ld.acquire.sys", "ld.acquire.gpu"),
@@ -358,9 +367,11 @@ def test_the_measured_configuration_builds_without_spills(kind, ranks):
 
 
 @pytest.mark.sample(0, all=1)
+@pytest.mark.parametrize("by", ["tma", "copy"])
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_the_all_gather_by_copies_builds_without_spills(ranks):
-    assert gemm_all_gather.build(ranks, copied=True).resources().spill_stores == 0
+def test_the_other_forms_of_the_all_gather_build_without_spills(ranks, by):
+    config = choose(2048, 8192, ranks, 132, slots=by == "tma")
+    assert gemm_all_gather.build(ranks, config=config, by=by).resources().spill_stores == 0
 
 
 @pytest.mark.parametrize("ranks, ctas", [(2, 2), (3, 1), (4, 2)])

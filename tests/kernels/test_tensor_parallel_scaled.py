@@ -18,13 +18,14 @@ from warploom.kernels.hopper.description import Fusion, Product
 from warploom.kernels.hopper.ranked_tile import choose
 
 PRODUCT = Product(e4m3, e4m3, bf16)
+PUSHED = ("push", "tma")
 TENSOR, ROW = Fusion(scales="tensor"), Fusion(scales="row")
 E4M3, BF16 = ml_dtypes.float8_e4m3fn, ml_dtypes.bfloat16
 MODULES = {"all-gather": gemm_all_gather, "reduce-scatter": gemm_reduce_scatter}
 
 
 @lru_cache
-def built(kind: str, ranks: int, fusion: Fusion, product: Product = PRODUCT, **options: bool):
+def built(kind: str, ranks: int, fusion: Fusion, product: Product = PRODUCT, **options: bool | str):
     return MODULES[kind].build(ranks, product, CONFIG, fusion, **options)
 
 
@@ -54,7 +55,7 @@ def whole(a, b, scale_a, scale_b) -> np.ndarray:
 
 
 def gather(ranks: int, rows: int, n: int, k: int, fusion: Fusion, *, replicated: bool = False, keep: bool = False,
-           bias: bool = False, text: str | None = None, **options):  # fmt: skip
+           bias: bool = False, by: str = "push", text: str | None = None, **options):  # fmt: skip
     """The report, what is right on each GPU, and what was kept of A."""
     a, b = drawn(ranks, eight_bits(1, rows, k)), drawn(ranks, eight_bits(n, k), 6)
     of_rows = fusion.scales == "row"
@@ -77,8 +78,8 @@ def gather(ranks: int, rows: int, n: int, k: int, fusion: Fusion, *, replicated:
     if keep:
         more.append(kept)
     data = [np.full((ranks, rows, k), np.nan, E4M3) for _ in range(ranks)]
-    report = built("all-gather", ranks, fusion, replicated=replicated, keep=keep).emulate(
-        a, b, data, *exchanged(ranks, gemm_all_gather.counters(rows, ranks, CONFIG)), *more, range(ranks),
+    report = built("all-gather", ranks, fusion, replicated=replicated, keep=keep, by=by).emulate(
+        a, b, data, *exchanged(ranks, gemm_all_gather.counters(rows, ranks, CONFIG, by)), *more, range(ranks),
         devices=ranks, machine=MACHINE, ptx=text, **options,
     )  # fmt: skip
     every = np.concatenate([one[0] for one in a])
@@ -120,8 +121,9 @@ def is_right(report, right: list[np.ndarray]) -> bool:
 @pytest.mark.sample(1, all=1)
 @pytest.mark.parametrize("fusion", [TENSOR, ROW], ids=["tensor", "row"])
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_an_all_gather_with_scales_is_right_and_clean_under_every_schedule(schedule, fusion):
-    report, right, _ = gather(2, 144, 96, 144, fusion, schedule=schedule, calls=2)
+@pytest.mark.parametrize("by", PUSHED)
+def test_an_all_gather_with_scales_is_right_and_clean_under_every_schedule(schedule, fusion, by):
+    report, right, _ = gather(2, 144, 96, 144, fusion, by=by, schedule=schedule, calls=2)
     assert not report.findings
     assert is_right(report, right)
 
@@ -149,9 +151,9 @@ def test_odd_sizes_and_numbers_of_gpus_with_scales(sizes, fusion):
 
 
 @pytest.mark.sample(1, full=3)
-@pytest.mark.parametrize("ranks, rows", [(2, 130), (4, 9), (3, 16)])
-def test_the_gathered_rows_can_be_kept_whole(ranks, rows):
-    report, right, (kept, every) = gather(ranks, rows, 64, 64, TENSOR, keep=True, calls=2)
+@pytest.mark.parametrize("ranks, rows, by", [(2, 130, "push"), (4, 9, "push"), (3, 16, "push"), (2, 20, "tma")])
+def test_the_gathered_rows_can_be_kept_whole(ranks, rows, by):
+    report, right, (kept, every) = gather(ranks, rows, 64, 64, TENSOR, keep=True, by=by, calls=2)
     assert not report.findings
     assert is_right(report, right)
     for each in kept:
@@ -181,15 +183,16 @@ MUTANTS = [*HAND_OVERS.values(), ("fence.proxy.async;", "")]
 
 
 @pytest.mark.sample(1, all=3)
+@pytest.mark.parametrize("by", PUSHED)
 @pytest.mark.parametrize(("right", "wrong"), MUTANTS)
-def test_a_weakened_signal_of_scales_and_kept_rows_is_an_error(right, wrong):
-    text = built("all-gather", 2, ROW, replicated=False, keep=True).ptx()
+def test_a_weakened_signal_of_scales_and_kept_rows_is_an_error(right, wrong, by):
+    text = built("all-gather", 2, ROW, replicated=False, keep=True, by=by).ptx()
     assert right in text
 
     def is_found(schedule: str, seed: int) -> bool:
         options = {"text": text.replace(right, wrong), "schedule": schedule, "seed": seed}
         try:
-            report, expected, _ = gather(2, 80, 64, 64, ROW, keep=True, calls=2, **options)
+            report, expected, _ = gather(2, 80, 64, 64, ROW, keep=True, by=by, calls=2, **options)
         except EmulationError:
             return True
         return not is_right(report, expected) or any(finding.severity == "error" for finding in report.findings)

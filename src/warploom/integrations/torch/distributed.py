@@ -60,8 +60,9 @@ def all_gather_matmul(
         b: (K, N), contiguous, or the transpose of a contiguous weight (N, K).
         group: the process group, the default one by default.
         out: (M, N), contiguous.
-        by: how rows reach the other GPUs: "push", by idle warps, or "copy", by copy engines in separate streams, in
-            chunks of K. `config.peer_gather` by default, or else "copy" for long products and "push" for others.
+        by: how rows reach the other GPUs: "push", by idle warps; "tma", by bulk copies of two of them; or "copy", by
+            copy engines in separate streams, in chunks of K. `config.peer_gather` by default, or else "copy" for long
+            products and "push" for others.
 
     Raises ArgumentError, ArgumentTypeError, PeerError; nothing is launched then.
     """

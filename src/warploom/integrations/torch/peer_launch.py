@@ -59,7 +59,7 @@ def all_gather_matmul(
     travel = fusion.scales == "row" and not replicated
 
     def wanted() -> MemorySizes:
-        counters = gemm_all_gather.counters(rows, ranks, config) if plan is None else plan.counters
+        counters = gemm_all_gather.counters(rows, ranks, config, by) if plan is None else plan.counters
         of_rank = (counters - ranks) // ranks
         return MemorySizes(
             (ranks, rows, depth), a.dtype, counters, STATE_WORDS, _record(config, a.device),
@@ -78,12 +78,13 @@ def all_gather_matmul(
         collectives.meet(known, call)
         return collectives.all_gather_matmul(known, a, b, end, result, kept, travel=travel)
     sms = sms_of(a.device)
-    config, plan = ranked_tile.choose(rows, columns, ranks, sms, b_major=product.b_major), None
-    if by != "push":
+    config = ranked_tile.choose(rows, columns, ranks, sms, slots=by == "tma", b_major=product.b_major)
+    plan = None
+    if by == "copy":
         plan = copied_rows.choose(ranks, rows, depth * a.element_size(), columns, config, sms)
     exchange = known.exchange(call, a.device, wanted)
     kernel = gemm_all_gather.build(
-        ranks, product, config, fusion=fusion, replicated=replicated, keep=kept is not None, copied=plan is not None
+        ranks, product, config, fusion=fusion, replicated=replicated, keep=kept is not None, by=by
     )
     of_end = end.arguments((ranks, rows) if replicated else (-1,))
     more = [*exchange.more, *of_end]

@@ -31,6 +31,9 @@ TILE_BYTES_PER_US = 6e6
 """Elements of a tile times bytes of a row of A, by the microseconds in which a CTA multiplies the tile."""
 LONG_FLOP = 3e11
 """Operations of a GPU's product that outlast the host's time for the copies."""
+SHORT, LONG = "push", "copy"
+"""How the rows of a product of fewer and of more operations travel, one of `GATHERS`; "tma" was not timed yet beside
+the present kernels."""
 LEAST_K_TILES = 8
 WHOLE_K_TILES = 8
 """K-tiles of which chunks have a multiple, so that the rows of a copy begin at whole KiB: two all-gathers with chunks
@@ -104,10 +107,10 @@ class Plan:
 
 
 def form_of(ranks: int, rows: int, columns: int, depth: int) -> str:
-    """Choose how rows travel: "push" or "copy". Copies leave the multiprocessors to the product, but their calls cost
+    """Choose how rows travel: `SHORT` or `LONG`. Copies leave the multiprocessors to the product, but their calls cost
     the host up to 200 us: of the products in sweep-all-gather.json (four H100s, two H200s), those of `LONG_FLOP` and
     more are faster with copies, by up to a third, and shorter ones with warps."""
-    return "copy" if 2.0 * ranks * rows * columns * depth >= LONG_FLOP else "push"
+    return LONG if 2.0 * ranks * rows * columns * depth >= LONG_FLOP else SHORT
 
 
 def choose(ranks: int, rows: int, row_bytes: int, columns: int, config: Config, sms: int) -> Plan:

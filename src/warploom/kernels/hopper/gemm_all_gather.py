@@ -19,13 +19,18 @@ Kept       with `keep` warp 1 of warpgroup 0 pushes nothing: one thread stores t
            from the stages of the ring, each k-tile in one of the CTAs that have it (`kept_rows`)
 Signals    counter r                       GPU r has read what was pushed to it       1 of GPU r for each launch
            counter ranks + (r x down + t) x CHUNKS + c    chunk c of the rows of tile t of GPU r has come, 1 for each
-                                           piece of `PIECE_ROWS` rows
+                                           piece of `PIECE_ROWS` rows; by TMA, of `MOST_CHUNKS` and `ROWS`
            They only grow (`collective.tile.peer_signals`).
 Barriers   full[s], empty[s]               the ring's
            bar 1..                         128 threads of a consumer: its store boxes
            bar 8                           all of the CTA: it is done
 Memory     gathered: on each GPU ranks x its rows x K, of A's type, written by the others
-Copied     with `copied` the copy engines of all GPUs copy the rows, in other streams, and no warp pushes:
+By TMA     with `by="tma"` two warps push by bulk copies (`pushed_by_tma`), through slots in shared memory:
+
+               loader     warp 2, one thread: this GPU's rows to slots
+               sender     warp 3: slots to peers, and the signals
+
+Copied     with `by="copy"` the copy engines of all GPUs copy the rows, in other streams, and no warp pushes:
 
                stream     [block of rows to rank - 1, flag][the next block, flag] ... [to rank - 2 ...
                loader     [own rows ...............][rows of rank + 1, behind their flags ][rows of rank + 2 ...
@@ -57,11 +62,13 @@ from ...lang.pointers import TensorMap
 from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle, Scalar
 from ...lang.values import Register
+from ...settings import GATHERS
 from ..fields import builder
 from ..gemm_mainloop import ConsumerLoop
 from . import gemm
 from .description import Config, Fusion, Product
 from .kept_rows import keep_rows
+from .pushed_by_tma import IN_FLIGHT, MOST_CHUNKS, ROWS, Order, Slots, load_segments, segment_bytes, send_segments
 from .pushed_rows import CHUNKS, PIECE_ROWS, PUSHERS, Arrivals, Chunks, CopyEngineArrivals, Pieces, push
 from .ranked_scales import check_fusion, epilogue_of
 from .ranked_tile import CONFIG
@@ -73,9 +80,9 @@ WHOLE_CTA = 8
 _BYTES = 16
 
 
-def counters(rows: int, ranks: int, config: Config = CONFIG) -> int:
-    """Return the number of counters that each GPU needs; `rows`: rows of A per GPU."""
-    return ranks + ranks * -(-rows // config.tile_m) * CHUNKS
+def counters(rows: int, ranks: int, config: Config = CONFIG, by: str = "push") -> int:
+    """Return the number of counters that each GPU needs if its rows are pushed; `rows`: rows of A per GPU."""
+    return ranks + ranks * -(-rows // config.tile_m) * (MOST_CHUNKS if by == "tma" else CHUNKS)
 
 
 @builder(keep=64)
@@ -87,10 +94,11 @@ def build(
     *,
     replicated: bool = False,
     keep: bool = False,
-    copied: bool = False,
+    by: str = "push",
+    in_flight: int = IN_FLIGHT,
 ) -> Kernel:
     """The kernel for a group of `ranks` GPUs; called as
-    kernel(a, b, gathered, counters, state, record, *more, rank, out=d); with `copied` two numbers follow rank.
+    kernel(a, b, gathered, counters, state, record, *more, rank, out=d); with `by="copy"` two numbers follow rank.
 
     a (1, M / ranks, K), contiguous; b (N, K); gathered: of each GPU (ranks, M / ranks, K); counters: of each GPU
     `counters(...)` words of u32, zero before the first launch; state: `STATE_WORDS` words of u32 of this GPU, likewise;
@@ -100,12 +108,14 @@ def build(
     this GPU's rows (M / ranks,); with `keep` the rows of all ranks (ranks, M / ranks, K).
     fusion: scales, a bias of the column, an activation, alpha, a factor of the output.
     replicated: scale_a (ranks, M / ranks) has all rows' scales, and there is no `came`.
-    copied: copy engines copy the peers' rows; rank, tiles_of_block, k_tiles_of_chunk are the last arguments.
+    by: how rows reach the peers: "push", by warps; "tma", by bulk copies, of which `in_flight` are on their way at a
+    time; "copy", by copy engines: rank, tiles_of_block, k_tiles_of_chunk are then the last arguments.
     Raises ArgumentError if the configuration does not fit.
     """
     config.check(product, fusion)
-    check(product, config, ranks)
+    check(product, config, ranks, by)
     check_fusion(product, fusion)
+    copied, segment = by == "copy", segment_bytes(in_flight, config, product, fusion) if by == "tma" else 0
     tile = (config.tile_m, config.tile_n)
     travel = fusion.scales == "row" and not replicated
     more = {**({"came": Tile(ranks, "R", f32, peers=ranks)} if travel else {}),
@@ -134,7 +144,7 @@ def build(
         block=config.threads,
         arch="sm_90a",
         registers=gemm.launch_registers(config),
-        name="gemm_all_gather_copied" if copied else "gemm_all_gather",
+        name={"push": "gemm_all_gather", "tma": "gemm_all_gather_tma", "copy": "gemm_all_gather_copied"}[by],
     )  # fmt: skip
     def gemm_all_gather(A, B, gathered, signals, state, record, rank, D, **args):
         ring = TmaPipeline(
@@ -146,7 +156,8 @@ def build(
         )
         epilogue, scales, (producer_regs, consumer_regs) = epilogue_of(fusion, config, D, args, rank)
         out = TmaStore(D, config.consumers, epi_stages=config.epi_stages, epilogue=epilogue)
-        ring.initialise()
+        slots = Slots(in_flight, segment) if segment else None
+        ring.initialise(*([slots] if slots else []))
         signals = PeerSignals(signals, rank, state, record)
         rows, depth, columns = A.shape[1], A.shape[2], D.shape[2]
         schedule = RankedTiles(rows, columns, tile, ranks, rank, grouped(config.group))
@@ -157,8 +168,9 @@ def build(
             chunks = Chunks.by(args["k_tiles_of_chunk"], *sizes)
             arrivals = CopyEngineArrivals(signals, ranks, schedule.down, chunks, args["tiles_of_block"])
         else:
-            chunks = Chunks.of(*sizes)
-            arrivals = Arrivals(signals, ranks, schedule.down, config.tile_m // PIECE_ROWS)
+            most, piece_rows = (MOST_CHUNKS, ROWS) if slots else (CHUNKS, PIECE_ROWS)
+            chunks = Chunks.of(*sizes, most)
+            arrivals = Arrivals(signals, ranks, schedule.down, config.tile_m // piece_rows, most)
         with producer_warpgroup(warpgroup, producer_regs):
             with ptx.if_(ptx.special.tid.x() == 0):
                 produce = ring.producer_state()
@@ -176,7 +188,14 @@ def build(
             if keep:
                 with ptx.if_(ptx.special.tid.x() == WARP):
                     keep_rows(args["kept"], ring, schedule, num_k_tiles, product.tile_k)
-            if isinstance(arrivals, Arrivals):
+            if slots is not None:
+                assert isinstance(arrivals, Arrivals)
+                order, thread = Order(chunks, schedule, A.shape[1]), ptx.special.tid.x()
+                with ptx.if_(thread == WARPGROUP - 2 * WARP):
+                    load_segments(A, slots, order)
+                with ptx.if_(thread >= WARPGROUP - WARP):
+                    send_segments(gathered, slots, order, arrivals, scales, thread & (WARP - 1))
+            elif isinstance(arrivals, Arrivals):
                 pushers = PUSHERS - int(keep)
                 with ptx.if_(ptx.special.tid.x() >= WARPGROUP - pushers * WARP):
                     pieces = Pieces(chunks, config.tile_m, schedule.down, A.shape[1], ranks, rank)
@@ -224,8 +243,10 @@ def result(product: Product, ranks: int) -> Tile:
     )  # fmt: skip
 
 
-def check(product: Product, config: Config, ranks: int) -> None:
+def check(product: Product, config: Config, ranks: int, by: str) -> None:
     """Raise ArgumentError if no such kernel can be built."""
+    if by not in GATHERS:
+        raise ArgumentError("`by` is unknown", expected=GATHERS, got=by, code="unknown-name")
     fits = config.kernel_schedule == "cooperative" and (config.ctas, config.pdl, config.split_tail) == (1, False, False)
     if not fits or product.a_major == "MN" or ranks < 2:
         raise ArgumentError(

@@ -54,9 +54,9 @@ class Chunks:
     bytes: Register
 
     @classmethod
-    def of(cls, num_k_tiles: Register, k_tile_bytes: int, row_bytes: Register) -> Chunks:
-        """Make at most `CHUNKS` chunks, with at least `LEAST_CHUNK` k-tiles each."""
-        share = (num_k_tiles + (CHUNKS - 1)) // CHUNKS
+    def of(cls, num_k_tiles: Register, k_tile_bytes: int, row_bytes: Register, most: int) -> Chunks:
+        """Make at most `most` chunks, with at least `LEAST_CHUNK` k-tiles each."""
+        share = (num_k_tiles + (most - 1)) // most
         of_chunk = ptx.select(share > LEAST_CHUNK, share, LEAST_CHUNK)
         return cls.by(of_chunk, num_k_tiles, k_tile_bytes, row_bytes)
 
@@ -77,23 +77,26 @@ class Arrivals:
     """Arrivals from other GPUs: a counter for each chunk of K of the rows of each tile.
 
     pieces: the number of pieces of a tile's rows, each sent by one warp. Pieces past the last row count, too.
+    chunks: the most chunks of K.
     """
 
     signals: PeerSignals
     ranks: int
     down: Register
     pieces: int
+    chunks: int
 
     def wait(self, owner: Register, tile: Register, chunk: Register) -> None:
         """Wait, in one thread, until a chunk of the rows of a tile of GPU `owner` has arrived."""
-        self.signals.wait(self._counter(owner, tile, chunk), self.pieces)
+        self.signals.wait(self.counter(owner, tile, chunk), self.pieces)
 
     def add(self, to: Register, owner: Register, tile: Register, chunk: Register) -> None:
         """Signal to GPU `to`, in one thread, that a piece of GPU `owner` has arrived."""
-        self.signals.add(to, self._counter(owner, tile, chunk))
+        self.signals.add(to, self.counter(owner, tile, chunk))
 
-    def _counter(self, owner: Register, tile: Register, chunk: Register) -> Register:
-        counter: Register = (owner * self.down + tile) * CHUNKS + chunk + self.ranks
+    def counter(self, owner: Register, tile: Register, chunk: Register) -> Register:
+        """The index, never 0, of the counter of a chunk of the rows of a tile of GPU `owner`."""
+        counter: Register = (owner * self.down + tile) * self.chunks + chunk + self.ranks
         return counter
 
 
