@@ -72,6 +72,8 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         for at in (0, 1)
     ),
     ("reduce-scatter", "drop-proxy-fence", "fence.proxy.async#0", IMPLICIT),
+    (plain.BY_TMA, "drop-proxy-fence", "fence.proxy.async#1", IMPLICIT),
+    *((plain.BY_TMA, "wait-for-reads-only", f"cp.async.bulk.wait_group#{at}", OWN_RESULT) for at in (3, 4)),
     *(("reduce-scatter", "drop-barrier", f"bar.sync#{at}", OWN_ARRIVAL) for at in (2, 4)),
     *((SUMS[0], "signal-of-own-gpu", f"st.relaxed.sys.global.v2.b32#{at}", OWN_WORDS) for at in (1, 5)),
 )
@@ -180,7 +182,7 @@ def subjects() -> dict[str, Peers]:
         ),
         plain.BY_TMA: Peers(
             _module(scaled.built("all-gather", 2, scaled.ROW, replicated=False, keep=True, by="tma")),
-            (gather(80, DEEP, "tma"), gather(128, 64, "tma")),
+            (gather(9, 4 * DEEP, "tma"), gather(80, DEEP, "tma")),  # a chunk is signalled while another one is sent
         ),
         plain.COPIED: Peers(_module(plain.built(plain.COPIED, 2)), (copied,)),
         "reduce-scatter": Peers(_module(scaled.built("reduce-scatter", 2, scaled.ROW, mean=False)), (scatter,)),

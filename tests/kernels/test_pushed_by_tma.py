@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kernels.test_tensor_parallel import BY_TMA, CONFIG, ROUNDING, problem
+from tests.kernels.test_tensor_parallel import BY_TMA, CONFIG, ROUNDING, built, problem
 from warploom import H200
 from warploom.errors import ArgumentError
 from warploom.kernels.hopper import gemm_all_gather, pushed_by_tma, ranked_tile
@@ -24,6 +24,26 @@ def test_segments_of_any_number_and_size_may_be_on_their_way(monkeypatch, in_fli
     assert not report.findings
     assert posed.worst(report.outputs[0]) < ROUNDING
     assert f"cp.async.bulk.wait_group {in_flight - 1};" in kernel.ptx()
+
+
+WEAKENED = {
+    "a segment counts as arrived when it was read": ("wait_group 3;", "wait_group.read 3;", "peer-proxy"),
+    "a slot is loaded again while it is read": ("wait_group 3;", "wait_group 4;", "store-source-overwritten"),
+    "the mover's count orders nothing": ("st.release.cta.shared", "st.relaxed.cta.shared", "peer-proxy"),
+    "the signaller orders nothing behind it": ("ld.acquire.cta.shared", "ld.relaxed.cta.shared", "peer-proxy"),
+}
+
+
+@pytest.mark.sample(1, full=4)
+@pytest.mark.parametrize("what", WEAKENED)
+def test_a_segment_is_signalled_and_its_slot_used_again_only_when_it_has_arrived(what: str):
+    """The piece of the first chunk of K is signalled while that of the second is on its way."""
+    right, wrong, rule = WEAKENED[what]
+    kernel, posed = built(BY_TMA, 2, in_flight=4), problem(BY_TMA, 2, 8, 8, 1032)
+    assert right in kernel.ptx()
+    text = kernel.ptx().replace(right, wrong)
+    report = kernel.emulate(*posed.arguments, devices=2, machine=H200(sms=1), ptx=text)
+    assert rule in {finding.rule for finding in report.findings}
 
 
 @pytest.mark.parametrize("options, code", [

@@ -220,8 +220,6 @@ MUTANTS = [
     (BY_TMA, "red.release.sys", "red.release.gpu"),
     (BY_TMA, "red.release.sys", "red.relaxed.sys"),
     (BY_TMA, "cp.async.bulk.wait_group 0;", "cp.async.bulk.wait_group.read 0;"),
-    (BY_TMA, "cp.async.bulk.wait_group 5;", "cp.async.bulk.wait_group.read 5;"),
-    (BY_TMA, "cp.async.bulk.wait_group 5;", "cp.async.bulk.wait_group 6;"),
     (COPIED, "red.release.sys", "red.release.gpu"),
     (COPIED, "red.release.sys", "red.relaxed.sys"),
     (COPIED, "ld.acquire.sys", "ld.acquire.gpu"),

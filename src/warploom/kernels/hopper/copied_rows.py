@@ -32,8 +32,8 @@ TILE_BYTES_PER_US = 6e6
 LONG_FLOP = 3e11
 """Operations of a GPU's product that outlast the host's time for the copies."""
 SHORT, LONG = "push", "copy"
-"""How the rows of a product of fewer and of more operations travel, one of `GATHERS`; "tma" was not timed yet beside
-the present kernels."""
+"""How the rows of a product of fewer and of more operations travel, one of `GATHERS`; "tma" was timed on two GPUs
+only (sweep-all-gather-tma.json)."""
 LEAST_K_TILES = 8
 WHOLE_K_TILES = 8
 """K-tiles of which chunks have a multiple, so that the rows of a copy begin at whole KiB: two all-gathers with chunks

@@ -25,10 +25,10 @@ Barriers   full[s], empty[s]               the ring's
            bar 1..                         128 threads of a consumer: its store boxes
            bar 8                           all of the CTA: it is done
 Memory     gathered: on each GPU ranks x its rows x K, of A's type, written by the others
-By TMA     with `by="tma"` two warps push by bulk copies (`pushed_by_tma`), through slots in shared memory:
+By TMA     with `by="tma"` a thread pushes by bulk copies (`pushed_by_tma`), through slots in shared memory:
 
-               loader     warp 2, one thread: this GPU's rows to slots
-               sender     warp 3: slots to peers, and the signals
+               mover      warp 2, one thread: this GPU's rows to slots, slots to peers
+               signaller  warp 3: the signals, and rows' scales
 
 Copied     with `by="copy"` the copy engines of all GPUs copy the rows, in other streams, and no warp pushes:
 
@@ -66,9 +66,9 @@ from ...settings import GATHERS
 from ..fields import builder
 from ..gemm_mainloop import ConsumerLoop
 from . import gemm
-from .description import Config, Fusion, Product
+from .description import TILE_K_BYTES, Config, Fusion, Product
 from .kept_rows import keep_rows
-from .pushed_by_tma import IN_FLIGHT, MOST_CHUNKS, ROWS, Order, Slots, load_segments, segment_bytes, send_segments
+from .pushed_by_tma import IN_FLIGHT, MOST_CHUNKS, ROWS, Order, Slots, move_segments, segment_bytes, signal_pieces
 from .pushed_rows import CHUNKS, PIECE_ROWS, PUSHERS, Arrivals, Chunks, CopyEngineArrivals, Pieces, push
 from .ranked_scales import check_fusion, epilogue_of
 from .ranked_tile import CONFIG
@@ -169,7 +169,7 @@ def build(
             arrivals = CopyEngineArrivals(signals, ranks, schedule.down, chunks, args["tiles_of_block"])
         else:
             most, piece_rows = (MOST_CHUNKS, ROWS) if slots else (CHUNKS, PIECE_ROWS)
-            chunks = Chunks.of(*sizes, most)
+            chunks = Chunks.of(*sizes, most, max(1, segment // TILE_K_BYTES))
             arrivals = Arrivals(signals, ranks, schedule.down, config.tile_m // piece_rows, most)
         with producer_warpgroup(warpgroup, producer_regs):
             with ptx.if_(ptx.special.tid.x() == 0):
@@ -192,9 +192,9 @@ def build(
                 assert isinstance(arrivals, Arrivals)
                 order, thread = Order(chunks, schedule, A.shape[1]), ptx.special.tid.x()
                 with ptx.if_(thread == WARPGROUP - 2 * WARP):
-                    load_segments(A, slots, order)
+                    move_segments(A, gathered, slots, order, arrivals)
                 with ptx.if_(thread >= WARPGROUP - WARP):
-                    send_segments(gathered, slots, order, arrivals, scales, thread & (WARP - 1))
+                    signal_pieces(slots, order, arrivals, scales, thread & (WARP - 1))
             elif isinstance(arrivals, Arrivals):
                 pushers = PUSHERS - int(keep)
                 with ptx.if_(ptx.special.tid.x() >= WARPGROUP - pushers * WARP):

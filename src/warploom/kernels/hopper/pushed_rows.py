@@ -54,10 +54,12 @@ class Chunks:
     bytes: Register
 
     @classmethod
-    def of(cls, num_k_tiles: Register, k_tile_bytes: int, row_bytes: Register, most: int) -> Chunks:
-        """Make at most `most` chunks, with at least `LEAST_CHUNK` k-tiles each."""
+    def of(cls, num_k_tiles: Register, k_tile_bytes: int, row_bytes: Register, most: int, whole: int = 1) -> Chunks:
+        """Make at most `most` chunks, with a multiple of `whole` k-tiles, and at least `LEAST_CHUNK`, each."""
         share = (num_k_tiles + (most - 1)) // most
         of_chunk = ptx.select(share > LEAST_CHUNK, share, LEAST_CHUNK)
+        if whole > 1:
+            of_chunk = (of_chunk + (whole - 1)) // whole * whole
         return cls.by(of_chunk, num_k_tiles, k_tile_bytes, row_bytes)
 
     @classmethod
@@ -88,14 +90,13 @@ class Arrivals:
 
     def wait(self, owner: Register, tile: Register, chunk: Register) -> None:
         """Wait, in one thread, until a chunk of the rows of a tile of GPU `owner` has arrived."""
-        self.signals.wait(self.counter(owner, tile, chunk), self.pieces)
+        self.signals.wait(self._counter(owner, tile, chunk), self.pieces)
 
     def add(self, to: Register, owner: Register, tile: Register, chunk: Register) -> None:
         """Signal to GPU `to`, in one thread, that a piece of GPU `owner` has arrived."""
-        self.signals.add(to, self.counter(owner, tile, chunk))
+        self.signals.add(to, self._counter(owner, tile, chunk))
 
-    def counter(self, owner: Register, tile: Register, chunk: Register) -> Register:
-        """The index, never 0, of the counter of a chunk of the rows of a tile of GPU `owner`."""
+    def _counter(self, owner: Register, tile: Register, chunk: Register) -> Register:
         counter: Register = (owner * self.down + tile) * self.chunks + chunk + self.ranks
         return counter
 
