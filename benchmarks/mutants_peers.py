@@ -46,6 +46,8 @@ SAMPLE = 60
 SCHEDULES = (("lazy", 0), ("starve", 0), ("random", 0), ("starve", 1), ("eager", 0), ("pct", 0))
 DEEP = 656
 """K: six k-tiles, so that the ring of three stages wraps around."""
+BY_TMA: dict[str, Any] = {"by": "tma", "in_flight": 4}
+"""As few bulk copies on their way as let small products use each slot again."""
 LONGER = 3
 """A mutant counts as hanging after this many times the steps of the slowest schedule."""
 SUMS = tuple(f"all-reduce, {form.replace('_', ' ')}" for form in FORMS)
@@ -141,9 +143,9 @@ class Peers:
 def subjects() -> dict[str, Peers]:
     """The kernels with small tiles, two launches each."""
 
-    def gather(rows: int, k: int, by: str = "push") -> Callable[..., tuple[Any, list[np.ndarray]]]:
+    def gather(rows: int, k: int, **form: Any) -> Callable[..., tuple[Any, list[np.ndarray]]]:
         def run(**options: Any) -> tuple[Any, list[np.ndarray]]:
-            report, _, (kept, _) = scaled.gather(2, rows, 96, k, scaled.ROW, keep=True, by=by, calls=2, **options)
+            report, _, (kept, _) = scaled.gather(2, rows, 96, k, scaled.ROW, keep=True, calls=2, **form, **options)
             return replace(report, outputs=(*report.outputs, kept)), []
 
         return run
@@ -181,8 +183,9 @@ def subjects() -> dict[str, Peers]:
             _module(scaled.built("all-gather", 2, scaled.ROW, replicated=False, keep=True, by="push")), gathers
         ),
         plain.BY_TMA: Peers(
-            _module(scaled.built("all-gather", 2, scaled.ROW, replicated=False, keep=True, by="tma")),
-            (gather(9, 4 * DEEP, "tma"), gather(80, DEEP, "tma")),  # a chunk is signalled while another one is sent
+            _module(scaled.built("all-gather", 2, scaled.ROW, replicated=False, keep=True, **BY_TMA)),
+            # a chunk is signalled while another one is sent, of a CTA's last four segments too
+            (gather(20, 4 * DEEP, **BY_TMA), gather(4, 4 * DEEP, **BY_TMA)),
         ),
         plain.COPIED: Peers(_module(plain.built(plain.COPIED, 2)), (copied,)),
         "reduce-scatter": Peers(_module(scaled.built("reduce-scatter", 2, scaled.ROW, mean=False)), (scatter,)),

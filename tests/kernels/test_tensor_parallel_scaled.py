@@ -15,6 +15,7 @@ from warploom.errors import ArgumentError, EmulationError
 from warploom.isa.dtypes import bf16, e4m3
 from warploom.kernels.hopper import gemm_all_gather, gemm_reduce_scatter
 from warploom.kernels.hopper.description import Fusion, Product
+from warploom.kernels.hopper.pushed_by_tma import IN_FLIGHT
 from warploom.kernels.hopper.ranked_tile import choose
 
 PRODUCT = Product(e4m3, e4m3, bf16)
@@ -25,7 +26,7 @@ MODULES = {"all-gather": gemm_all_gather, "reduce-scatter": gemm_reduce_scatter}
 
 
 @lru_cache
-def built(kind: str, ranks: int, fusion: Fusion, product: Product = PRODUCT, **options: bool | str):
+def built(kind: str, ranks: int, fusion: Fusion, product: Product = PRODUCT, **options: bool | str | int):
     return MODULES[kind].build(ranks, product, CONFIG, fusion, **options)
 
 
@@ -55,7 +56,8 @@ def whole(a, b, scale_a, scale_b) -> np.ndarray:
 
 
 def gather(ranks: int, rows: int, n: int, k: int, fusion: Fusion, *, replicated: bool = False, keep: bool = False,
-           bias: bool = False, by: str = "push", text: str | None = None, **options):  # fmt: skip
+           bias: bool = False, by: str = "push", in_flight: int = IN_FLIGHT, text: str | None = None,
+           **options):  # fmt: skip
     """The report, what is right on each GPU, and what was kept of A."""
     a, b = drawn(ranks, eight_bits(1, rows, k)), drawn(ranks, eight_bits(n, k), 6)
     of_rows = fusion.scales == "row"
@@ -78,7 +80,8 @@ def gather(ranks: int, rows: int, n: int, k: int, fusion: Fusion, *, replicated:
     if keep:
         more.append(kept)
     data = [np.full((ranks, rows, k), np.nan, E4M3) for _ in range(ranks)]
-    report = built("all-gather", ranks, fusion, replicated=replicated, keep=keep, by=by).emulate(
+    kernel = built("all-gather", ranks, fusion, replicated=replicated, keep=keep, by=by, in_flight=in_flight)
+    report = kernel.emulate(
         a, b, data, *exchanged(ranks, gemm_all_gather.counters(rows, ranks, CONFIG, by)), *more, range(ranks),
         devices=ranks, machine=MACHINE, ptx=text, **options,
     )  # fmt: skip
