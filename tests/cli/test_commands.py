@@ -364,7 +364,7 @@ def test_half_a_text_is_a_finding_with_its_line(text: Path) -> None:
         ('fill = "normal"', 'fill = "random"', "unknown fill"),
         ('kind = "scalar"', 'kind = "skalar"', "skalar"),
         ("value = 60", "value = -60", "does not fit"),
-        ("value = 60", 'value = "60"', "not a u32"),
+        ("value = 60", 'value = "60"', "of the wrong kind"),
         ("value = 60", "", "needs a value"),
         ('[[parameter]]\nkind = "scalar"\nvalue = 60', "", "the number of parameters in the launch"),
     ],
