@@ -272,6 +272,7 @@ NUMBER(cudaOccupancyMaxActiveClusters, int, multiprocessors() / 2, const void *,
 const char *cudaGetErrorString(cudaError_t) { return "an error of the mock runtime"; }
 const char *cudaGetErrorName(cudaError_t) { return "pretended"; }
 
+cudaError_t cudaMemGetInfo(size_t *unused, size_t *total) { return *unused = *total = size_t(1) << 34, cudaSuccess; }
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int) {
   const std::map<int, int> known = {
       {cudaDevAttrComputeCapabilityMajor, capability() / 10}, {cudaDevAttrComputeCapabilityMinor, capability() % 10},
