@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.sweep_free_tile import CUBLAS, LIBRARY
 from warploom.errors import WarploomError
 from warploom.kernels.hopper.names import any_config
 from warploom.lab.suites import SUITES
@@ -67,18 +68,17 @@ def table(points: list[Mapping[str, Any]]) -> dict[str, Any]:
     """The entries that are worth keeping, each with its ratio to cuBLAS by protocol."""
     kept = {}
     for point in points:
-        fields = GemmWork.__dataclass_fields__
-        work = GemmWork(**{name: value for name, value in point.items() if name in fields})
+        work = GemmWork.of_row(point)
         first = ranking(work.posed)[0][0].name()
         if first not in point["us"]:
             raise ValueError(f"{work.shape}: the model's first configuration, {first}, was not timed")
-        best = max((name for name in point["final_us"] if name != "cublas"), key=lambda name: gain(point, name, first))
+        best = max((name for name in point["final_us"] if name != CUBLAS), key=lambda name: gain(point, name, first))
         if gain(point, best, first) <= 1 + WORTH:
             continue
         protocols = {"interleaved": point["final_us"], "alone": point["alone_us"]}
         kept[key_of(work.posed)] = {
-            "config": to_text(any_config(point["library"] if best == "library" else best)),
-            "of_cublas": {name: round(times["cublas"] / times[best], 4) for name, times in protocols.items()},
+            "config": to_text(any_config(point["library"] if best == LIBRARY else best)),
+            "of_cublas": {name: round(times[CUBLAS] / times[best], 4) for name, times in protocols.items()},
             "of_model": round(gain(point, best, first), 4),
         }
     return kept

@@ -46,11 +46,7 @@ def test_a_sweep_without_the_models_first_configuration_judges_nothing() -> None
 
 
 def test_every_product_of_the_table_and_of_the_suites_is_swept_again() -> None:
-    fields = GemmWork.__dataclass_fields__
-    swept = {
-        GemmWork(**{name: value for name, value in each.items() if name in fields}): each["configs"]
-        for each in shipped_choices.products()
-    }
+    swept = {GemmWork.of_row(each): each["configs"] for each in shipped_choices.products()}
     shipped = json.loads(shipped_choices.TABLE.read_text())["choices"]
     assert {key_of(work.posed): configs for work, configs in swept.items() if configs} == {
         key: [row["config"]] for key, row in shipped.items()

@@ -6,7 +6,8 @@ A row of evidence is about one `Work`: a product here, attention in `attention_p
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Protocol
 
 from ..collective.epilogue.spec import Fusion
@@ -133,6 +134,12 @@ class GemmWork:
             if values[name] in ("gemm", ""):
                 del values[name]
         return values
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> GemmWork:
+        """The problem of an evidence row, whatever else the row has."""
+        values: dict[str, Any] = {each.name: row[each.name] for each in fields(cls) if each.name in row}
+        return cls(**{**values, "rows": tuple(values.get("rows", ()))})
 
 
 def parse_shapes(text: str, like: GemmWork) -> tuple[GemmWork, ...]:

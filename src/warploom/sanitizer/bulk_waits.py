@@ -11,8 +11,8 @@ all groups but the last.
 from __future__ import annotations
 
 from ..asm.nodes import Integer
+from ..emulator.machine.control_flow import successors
 from ..emulator.machine.image import Image
-from ..emulator.machine.ways_out import successors
 from ..isa import effects
 
 GROUP = "bulk"

@@ -7,13 +7,11 @@ kernels rely on it. Only those for the whole warp count here; for the others see
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
+from ..emulator.machine.control_flow import links, reached, successors
 from ..emulator.machine.image import Image
 from ..emulator.machine.operation import Operation
-from ..emulator.machine.ways_out import successors
 from ..isa.effects import Synchronises
 
 WHOLE_WARP = 0xFFFFFFFF
@@ -28,13 +26,9 @@ def _held(code: Image, first: int, second: int) -> bool:
     operations = code.operations
     if _is_wide(code, operations[first]):
         return True
-    onward: dict[int, list[int]] = {one.pc: list(successors(one, len(operations))) for one in operations}
-    back: dict[int, list[int]] = {}
-    for here, following in onward.items():
-        for there in following:
-            back.setdefault(there, []).append(here)
+    onward, back = links(operations)
     ends = {first, second}
-    between = _reached(onward, onward[first], ends) & _reached(back, back.get(second, ()), ends)
+    between = reached(onward, onward[first], ends) & reached(back, back.get(second, ()), ends)
     return any(_is_wide(code, operations[pc]) for pc in between)
 
 
@@ -82,15 +76,3 @@ def _is_wide(code: Image, operation: Operation) -> bool:
         return operation.converged
     mask = code.layout.slots[operation.members]
     return isinstance(mask, np.generic) and int(mask) == WHOLE_WARP
-
-
-def _reached(edges: dict[int, list[int]], start: Iterable[int], ends: set[int]) -> set[int]:
-    """The positions reachable along edges without passing these ends."""
-    todo, seen = list(start), set[int]()
-    while todo:
-        here = todo.pop()
-        if here in seen or here in ends:
-            continue
-        seen.add(here)
-        todo += edges.get(here, ())
-    return seen

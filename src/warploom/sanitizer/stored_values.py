@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
+from ..emulator.machine.control_flow import successors
 from ..emulator.machine.image import Image
 from ..emulator.machine.operation import Operation
-from ..emulator.machine.ways_out import successors
 from ..isa import effects
 from .undefined_reads import blocks, read_and_written
 

@@ -8,10 +8,10 @@ instruction with an effect. Copying it to a register that nothing uses does not 
 
 from __future__ import annotations
 
+from ..emulator.machine.control_flow import successors
 from ..emulator.machine.image import Image
 from ..emulator.machine.operation import BRANCH, EXIT, INDEXED_BRANCH
 from ..emulator.machine.registers import Row
-from ..emulator.machine.ways_out import successors
 from ..isa.effects import Waits
 from .undefined_reads import read_and_written
 

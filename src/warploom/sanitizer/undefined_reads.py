@@ -7,11 +7,11 @@ some path to it writes the register. Otherwise its value is undefined on every p
 from __future__ import annotations
 
 from ..asm.nodes import Address, Register, TensorAddress
+from ..emulator.machine.control_flow import successors
 from ..emulator.machine.image import Image
 from ..emulator.machine.operation import INDEXED_BRANCH, PLAIN, Operation
 from ..emulator.machine.registers import Row
 from ..emulator.machine.scopes import registers_named
-from ..emulator.machine.ways_out import successors
 from ..isa.effects import accesses
 
 ZEROING = ("xor", "sub")

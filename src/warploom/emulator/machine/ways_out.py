@@ -6,15 +6,16 @@ predicates tell which of them the warp can have gone by: registers keep their la
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .control_flow import links, reached
 from .frame import frame_of
 from .image import Image
-from .operation import BRANCH, EXIT, INDEXED_BRANCH, Operation
+from .operation import BRANCH, EXIT, Operation
 
 if TYPE_CHECKING:
     from .machine import Warp
@@ -36,14 +37,6 @@ class WayOut:
         return f"{location} ({text})" if location else text
 
 
-def successors(operation: Operation, count: int) -> Iterator[int]:
-    """The successors of an operation, in a kernel of that many operations."""
-    falls = operation.kind not in (BRANCH, EXIT, INDEXED_BRANCH) or operation.guard >= 0
-    if falls and operation.pc + 1 < count:
-        yield operation.pc + 1
-    yield from operation.targets
-
-
 def how_it_left(warp: Warp, goals: Iterable[int]) -> str:
     """How a warp that has exited went past all of these instructions (pc), in words that follow "exited"; "" if the
     text does not say."""
@@ -62,11 +55,8 @@ def how_it_left(warp: Warp, goals: Iterable[int]) -> str:
 
 def _ways_out(code: Image, at: int, goals: frozenset[int]) -> list[WayOut]:
     """The branches from which one way leads to a goal, and the other only to this exit."""
-    operations, back = code.operations, dict[int, list[int]]()
-    for one in operations:
-        for after in successors(one, len(operations)):
-            back.setdefault(after, []).append(one.pc)
-    to_goal, to_exit = _before(back, goals), _before(back, {at})
+    operations, (_, back) = code.operations, links(code.operations)
+    to_goal, to_exit = reached(back, goals), reached(back, {at})
     found = []
     for one in operations:
         if one.guard < 0 or one.kind not in (BRANCH, EXIT):
@@ -78,17 +68,6 @@ def _ways_out(code: Image, at: int, goals: frozenset[int]) -> list[WayOut]:
             if ends and leads_on[not taken] and not leads_on[taken]:
                 found.append(WayOut(one, taken))
     return found
-
-
-def _before(back: dict[int, list[int]], ends: Iterable[int]) -> set[int]:
-    """The instructions from which one of these can be reached, themselves included."""
-    todo, seen = list(ends), set[int]()
-    while todo:
-        here = todo.pop()
-        if here not in seen:
-            seen.add(here)
-            todo += back.get(here, ())
-    return seen
 
 
 def _possible(warp: Warp, way: WayOut) -> bool:

@@ -26,9 +26,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...isa.launch import WARP
 from .divergent_lanes import FENCE, PLACES, DivergentLanes, Key, LaneRelease, RecentLanes, record_access
 from .known_clusters import NOBODY, ClusterKnowledge, Front, join_far
-from .released import LANES, NO_FENCES, WEAK, WHOLE_WARPS, C, Fences, HasFronts, Released, join_fences
+from .released import NO_FENCES, WEAK, WHOLE_WARPS, C, Fences, HasFronts, Released, join_fences
 from .scopes import LEVELS
 
 FULL = 0xFFFFFFFF
@@ -141,7 +142,7 @@ class WarpClock(HasFronts):
         """Only these threads of the warp have synchronised: `mates` has what each of them knows by that."""
         if self.lanes:
             self.mates.append(LaneRelease(lanes, self.epoch, int(self.p[self.me]), dict(self.touched), dict(self.made)))
-            del self.mates[:-LANES]
+            del self.mates[:-WARP]
         if self.lanes or self.apart.left or self.open:
             self.recent.meet(lanes, self.epoch)
             self._step()

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...isa.launch import WARP
 from .clocks import WarpClock
 
 if TYPE_CHECKING:
     from ...emulator.machine.operation import Operation
 
-WARP = 32
 MOST = 64
 """Maximum number of a warp's instructions of this kind that are kept."""
 

@@ -9,15 +9,13 @@ from typing import TypeAlias
 
 import numpy as np
 
+from ...isa.launch import WARP
 from .divergent_lanes import WHOLE, LaneReleases
 from .known_clusters import NOBODY, ClusterKnowledge, Front, KnownClusters, join_far
-
-LANES = 32
 
 Fronts: TypeAlias = np.ndarray
 """The six fronts, (6, warps)."""
 C, P, Q, WEAK, NEAR, WHOLE_WARPS = range(6)
-
 
 Fences: TypeAlias = "Mapping[int, Released]"
 """What fences.sc covered, by the level of their scope. Never modified in place."""
@@ -68,7 +66,7 @@ class Released(HasFronts):
     """What a release carries to the thread that acquires it. Join with `add`.
 
     Attributes:
-        fronts, known, carried, far: see the module's docstring.
+        fronts, known, carried, far: see `clocks`.
         parts: for warps whose threads released separately, what each of them did.
         fences: what fences.sc before the release covered; ahead: those before writes that were observed earlier.
     """
@@ -98,7 +96,7 @@ class Released(HasFronts):
         """If threads of a warp released separately and all have released, all that the warp did is released."""
         parts = dict(self.parts)
         for me, theirs in more.items():
-            parts[me] = (*parts.get(me, ()), *theirs)[-LANES:]
+            parts[me] = (*parts.get(me, ()), *theirs)[-WARP:]
             for part in theirs:
                 if part.covered(parts[me]):
                     self.c[me] = max(self.c[me], part.epoch)
