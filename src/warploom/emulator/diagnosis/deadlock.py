@@ -14,7 +14,7 @@ from ..engines.expected_bytes import byte_count_mismatch
 from ..machine.machine import FULL, Cta, Fragment, Machine, Warp
 from ..machine.mbarrier import MBarrier
 from ..machine.wait import Wait
-from ..machine.ways_out import how_it_left
+from ..machine.ways_out import exit_place, how_it_left
 from .phases import came_in, told
 
 DEADLOCK = "deadlock: no thread can run and no copy is in flight"
@@ -161,9 +161,8 @@ def _left(barrier: MBarrier) -> tuple[str, ...]:
         cta = event.by.frame.cta
         for warp, _ in event.warps:
             if (cta, warp) not in came and cta.warps[warp].exited:
-                code = barrier.cta.machine.code.operations[cta.warps[warp].left_at]
-                place = f" at {code.instruction.location}" if code.instruction.location else ""
-                words[f"exited{place}{how_it_left(cta.warps[warp], goals)}"][cta].add(warp)
+                gone = cta.warps[warp]
+                words[f"exited{exit_place(gone)}{how_it_left(gone, goals)}"][cta].add(warp)
     return tuple(
         f"{cta.describe_warps(sorted(warps))} of {cta.describe()} {'has' if len(warps) == 1 else 'have'} {how}"
         for how, places in words.items()

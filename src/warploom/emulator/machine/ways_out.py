@@ -37,6 +37,12 @@ class WayOut:
         return f"{location} ({text})" if location else text
 
 
+def exit_place(warp: Warp) -> str:
+    """The line of the exit by which a warp has left, in words that follow "exited"; "" if the text has none."""
+    location = warp.cta.machine.code.operations[warp.left_at].instruction.location
+    return f" at {location}" if location else ""
+
+
 def how_it_left(warp: Warp, goals: Iterable[int]) -> str:
     """How a warp that has exited went past all of these instructions (pc), in words that follow "exited"; "" if the
     text does not say."""

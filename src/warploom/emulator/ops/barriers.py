@@ -23,7 +23,7 @@ from ..machine.register_list import lane_value
 from ..machine.registers import WARP
 from ..machine.slots import Slot
 from ..machine.wait import Wait
-from ..machine.ways_out import how_it_left
+from ..machine.ways_out import exit_place, how_it_left
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
 
@@ -225,9 +225,7 @@ def _left(cta: Cta, current: BarrierGeneration) -> list[str]:
     goals = {event.by.operation.pc for event in current.log}
     for warp in cta.warps if current.count is not None else ():
         if warp.exited and warp.index not in current.arrived:
-            code = cta.machine.code.operations[warp.left_at]
-            place = f" at {code.instruction.location}" if code.instruction.location else ""
-            left.setdefault((place, how_it_left(warp, goals)), []).append(warp.index)
+            left.setdefault((exit_place(warp), how_it_left(warp, goals)), []).append(warp.index)
     return [
         f"{cta.describe_warps(warps)} {'has' if len(warps) == 1 else 'have'} exited{place} without arriving{branch}"
         for (place, branch), warps in left.items()
