@@ -125,6 +125,12 @@ def test_kernels_can_be_written_and_emulated_without_a_framework_or_the_driver()
     assert json.loads(python(code)) == []
 
 
+def test_the_pytorch_plug_in_leaves_dynamo_to_torch_compile() -> None:
+    pytest.importorskip("torch")
+    code = "import sys, json, warploom.torch; print(json.dumps([n for n in ('torch._dynamo',) if n in sys.modules]))"
+    assert json.loads(python(code)) == []
+
+
 def test_every_public_name_is_there() -> None:
     import warploom
 

@@ -34,12 +34,12 @@ from .arguments import (
     settled,
     spelled,
     traced,
-    untraced,
 )
 from .attention import attend as attend  # `operators` looks it up here
 from .attention_varlen import attend_varlen as attend_varlen
 from .custom_operator import NAMESPACE, define
 from .sharding import check_all_sharded, sharded, sums_apart
+from .tracing import untraced
 
 __all__ = ["linear", "matmul"]
 

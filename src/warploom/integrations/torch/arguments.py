@@ -178,25 +178,6 @@ def result_dtype(wanted: Any) -> torch.dtype:
     return found
 
 
-TRIED = (2, 7)
-
-
-def untraced(function: Any) -> None:
-    """Keep torch.compile from tracing a function before which a graph has ended, and everything that it calls.
-
-    This is not a public part of torch. It is used from the oldest version with which it was tried (2.7.1, 2.11, 2.13);
-    if it is missing, torch.compile continues to trace and may report the error in another way.
-    """
-    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < TRIED:
-        return
-    try:
-        frames = torch._C._dynamo.eval_frame
-        skip = frames._FrameAction.SKIP
-        frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
-    except (AttributeError, TypeError, RuntimeError):
-        pass
-
-
 def spelled(config: Any) -> str:
     """A configuration, or its name, as a text that a graph can carry. Raises ArgumentTypeError for anything else."""
     if isinstance(config, str):

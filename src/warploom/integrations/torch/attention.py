@@ -24,8 +24,9 @@ from ...operators.attention import calls, gradients
 from ...operators.attention.captured import captured
 from ...operators.attention.request import LAYOUTS, check_options, fits_head
 from ...operators.dispatch_hook import refuse_gradients
-from .arguments import SIXTEEN, plain, untraced
+from .arguments import SIXTEEN, plain
 from .custom_operator import OnceDifferentiable, define_both
+from .tracing import constant_result, outside_graphs, untraced
 
 __all__ = ["attend", "flex_attention", "scaled_dot_product_attention"]
 
@@ -151,7 +152,7 @@ def has_kernel(query: Tensor, value: Tensor) -> bool:
     return query.dtype in SIXTEEN and all(fits_head(x.shape[-1], query.dtype.itemsize) for x in (query, value))
 
 
-@torch.compiler.assume_constant_result  # a graph belongs to its device
+@constant_result  # a graph belongs to its device
 def runs_on(device: torch.device) -> bool:
     """True if the device is a Hopper GPU, on which these kernels run without an `UnprovenWarning`."""
     return device.type == "cuda" and _is_hopper(device)
@@ -311,7 +312,7 @@ untraced(calls.attention)
 # -- functions of scores and masks ---------------------------------------------------------------------------------
 
 
-@torch.compiler.disable
+@outside_graphs
 def modified(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, options: dict[str, Any]) -> tuple[Tensor, Tensor]:
     """The result and the logarithms. Raises ArgumentError like `warploom.attention`, and if a function captures a
     tensor that requires a gradient."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from ...errors import ArgumentError
 from ...operators.attention import gradients, sequences
 from ...operators.attention.request import check_from_ends, check_longest, check_options
-from .arguments import plain, untraced
+from .arguments import plain
 from .attention import (
     check_gradient,
     check_tensors,
@@ -26,6 +26,7 @@ from .attention import (
     window_pair,
 )
 from .custom_operator import define_both
+from .tracing import untraced
 
 SCHEMA = (
     "attention_varlen"

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
 from typing import Any
 
 import torch
@@ -51,7 +52,13 @@ def backend(graph: fx.GraphModule, inputs: Sequence[Any], *, options: dict[str, 
 
 
 def register() -> None:
-    """Register the backend's name with Dynamo, once."""
+    """Let torch.compile find the backend by its name.
+
+    An installed package is found by its entry point. Only one that is not installed is registered with Dynamo, whose
+    import takes longer than torch's own.
+    """
+    if any(each.name == NAME for each in entry_points(group="torch_dynamo_backends")):
+        return
     if NAME not in torch._dynamo.list_backends(exclude_tags=()):
         torch._dynamo.register_backend(backend, name=NAME)
 

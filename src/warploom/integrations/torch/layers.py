@@ -22,6 +22,7 @@ from . import transformers
 from .fused import bias_of, weight_of
 from .models import check_model, fused
 from .models import fuse as fuse_modules
+from .tracing import constant_result
 from .unconverted import unfused
 
 __all__ = ["ConversionWarning", "Linear", "convert", "converted", "fused", "unfused"]
@@ -59,7 +60,7 @@ def exact(input: Tensor) -> bool:
     return tf32_forbidden()
 
 
-@torch.compiler.assume_constant_result
+@constant_result
 def tf32_forbidden() -> bool:
     """True if torch may not round products to tf32; a compiled graph is guarded by that setting anyway."""
     return torch.get_float32_matmul_precision() == "highest"

@@ -29,6 +29,7 @@ from .arguments import traced
 from .copy_engines import Transfers
 from .peer_epilogue import PLAIN, PeerEpilogue
 from .symmetric import Group, MemorySizes, group_of, rows_of_all
+from .tracing import constant_result
 
 SIXTEEN_BITS = {torch.bfloat16: dtypes.bf16, torch.float16: dtypes.f16}
 EIGHT_BITS = {torch.float8_e4m3fn: dtypes.e4m3, torch.float8_e5m2: dtypes.e5m2}
@@ -228,7 +229,7 @@ def ranks_of(group: Any) -> Group:
     return known
 
 
-@torch.compiler.assume_constant_result
+@constant_result
 def name_of(group: Any) -> str:
     """The name of a process group, as operators take it."""
     return ranks_of(group).name

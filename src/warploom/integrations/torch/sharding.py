@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from ...errors import ArgumentTypeError
+from .tracing import constant_result
 
 
 def sharded(*tensors: Tensor | None) -> bool:
@@ -50,7 +51,7 @@ def check_all_sharded(tensors: Mapping[str, Any]) -> None:
         )  # fmt: skip
 
 
-@torch.compiler.assume_constant_result
+@constant_result
 def _registered() -> bool:
     """A tracer calls this, and does not trace it."""
     _register()
