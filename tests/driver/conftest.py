@@ -139,7 +139,9 @@ def pretend(
         log, said = tmp_path / "log", tmp_path / "said"
         log.write_text("")
         environment = pretended(fake_driver, tmp_path, **variables)
-        server = fork_servers("pytest", "tests.errors", "warploom.runtime", "warploom.driver.library", *imported)
+        server = fork_servers(
+            "pytest", "tests.errors", "warploom.runtime", "warploom.driver.library", "tests.driver.compiled", *imported
+        )
         job = {"script": PRELUDE + script, "environment": environment, "said": str(said)}
         print(json.dumps(job), file=server.stdin, flush=True)
         status = server.stdout.readline().strip()

@@ -12,7 +12,7 @@ import pytest
 from tests.errors import refused
 from warploom.kernels.hopper.names import large_config
 from warploom.lab import bench, contender, contenders, evidence, plans, roofline
-from warploom.lab.bench import Bench
+from warploom.lab.bench import Bench, ratios_in_turns
 from warploom.lab.contender import Contender, Prepared
 from warploom.lab.plans import Plan
 from warploom.lab.suites import SUITES, skewed
@@ -20,6 +20,7 @@ from warploom.lab.work import GemmWork, parse_shapes
 from warploom.runtime.benchmark import protocols
 from warploom.runtime.benchmark.clock import ClockReading
 from warploom.runtime.benchmark.power import PowerMeter
+from warploom.runtime.benchmark.protocols import Spread
 from warploom.runtime.benchmark.watchdog import HANG, Watchdog
 
 TIME = [0.0]
@@ -373,6 +374,13 @@ def test_the_suite_overhead_times_the_host() -> None:
     row = one.results.rows[0]
     assert (row["us"]["median"], row["protocol"], row["ratio_to"]) == (3.0, "host", {"cublas": 3.0})
     assert "tflops" not in row
+
+
+def test_host_times_are_compared_pass_by_pass_as_the_clock_of_the_cpu_changes() -> None:
+    slow_later = {"warploom": Spread([1.0, 2.0, 4.0, 4.0]), "cublas": Spread([3.0, 6.0, 12.0, 12.0])}
+    assert ratios_in_turns("warploom", slow_later) == {"cublas": 3.0}
+    one_late = {"warploom": Spread([1.0, 1.0, 2.0]), "cublas": Spread([3.0, 6.0, 6.0])}
+    assert ratios_in_turns("warploom", one_late) == {"cublas": 3.0}, "the ratio of the medians is 6"
 
 
 def test_power_makes_energy_for_each_flop() -> None:

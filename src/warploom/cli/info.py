@@ -49,7 +49,7 @@ def gather() -> dict[str, Any]:
     return {
         "warploom": __version__,
         "machines": {"CPU": f"{platform.machine()}, {os.cpu_count()} cores (emulator)", "GPU": gpu()},
-        "toolchain": {name: tool(name) for name in ("ptxas", "nvdisasm", "cuobjdump")},
+        "toolchain": {**{name: tool(name) for name in ("ptxas", "nvdisasm", "cuobjdump")}, "launches": launches()},
         "versions": {"python": platform.python_version(), **versions()},
         "instructions": {"rows": total, "emulated": total - len(missing)},
         "settings": {"cache": str(config.cache_dir or "off"), "schedule": config.emulator.schedule},
@@ -81,6 +81,16 @@ def tool(name: str) -> str:
     if name == "ptxas":
         return "not found: no cubins, no resources; pip install 'nvidia-cuda-nvcc>=13.0,<13.1' (Linux, Windows)"
     return "not found: `inspect sass`, `trace`, `time --predict` use one of the two; pip install nvidia-cuda-nvdisasm"
+
+
+def launches() -> str:
+    """How a repeated call reaches the driver."""
+    from ..driver.enqueue import NotCompiledError, compiled
+
+    found = compiled()
+    if isinstance(found, NotCompiledError):
+        return f"by ctypes, 0.4 us slower than compiled code: {found}"
+    return "compiled (driver/enqueue.c)"
 
 
 def versions() -> dict[str, str]:

@@ -1,8 +1,8 @@
 """A prepared launch: everything the driver needs is laid out once, and enqueued repeatedly.
 
-cuLaunchKernelEx is called in libcuda by ctypes, with the C structures built once. A launch never changes after it was
-built, except that its table of streams grows, so threads and streams may share it. It neither allocates GPU memory nor
-waits, so it may be captured.
+cuLaunchKernelEx is called in libcuda with C structures that are built once: by enqueue.c, or by ctypes where that was
+not compiled. A launch never changes after it was built, except that its table of streams grows, so threads and streams
+may share it. It neither allocates GPU memory nor waits, so it may be captured.
 
 The driver takes most of the time of a call. On an H200 its share depends neither on the number and size of the
 parameters (tensor maps too), nor on how they are passed, shared memory, the cluster or the stream; the attribute for
@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import DriverError
+from .enqueue import NotCompiledError, compiled
 from .library import INVALID_CONTEXT, INVALID_HANDLE, Library, load
 from .module import LoadedKernel
 
@@ -131,9 +132,14 @@ class PreparedLaunch:
 
     def call_with(self, parameters: Any, stream: int) -> Callable[[], int]:
         """The driver's call on a raw stream with other parameters: ctypes' reference to where their bytes are."""
+        config, made = self.config(stream), compiled()
+        if not isinstance(made, NotCompiledError):
+            function = ctypes.cast(self._call, ctypes.c_void_p).value or 0
+            places = ctypes.addressof(config._obj), int(self.kernel.function), ctypes.addressof(parameters._obj)
+            return made(function, *places, (config, parameters))
         # in ctypes' own types: it would convert anything else at each call, which costs more than the call
-        function = ctypes.c_void_p.from_param(self.kernel.function)
-        return partial(self._call, self.config(stream), function, parameters, None)
+        kernel = ctypes.c_void_p.from_param(self.kernel.function)
+        return partial(self._call, config, kernel, parameters, None)
 
     @property
     def values(self) -> list[bytes]:

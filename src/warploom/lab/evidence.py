@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ..driver import toolchain
+from ..driver import enqueue, toolchain
 from ..errors import ArgumentError
 from ..kernels.hopper.names import any_config
 from ..lang import Kernel
@@ -74,6 +74,7 @@ def versions() -> dict[str, str]:
     ptxas = toolchain.ptxas()
     if ptxas is not None:
         found["ptxas"] = ptxas.version
+    found["launches"] = "ctypes" if isinstance(enqueue.compiled(), enqueue.NotCompiledError) else "compiled"
     return found
 
 

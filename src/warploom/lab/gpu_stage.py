@@ -17,7 +17,7 @@ from .contender import Prepared, result
 from .operands import Reference
 from .work import GemmWork, Work
 
-_HOST_ROUNDS = 40
+_HOST_ROUNDS = 12
 
 
 def compared(
