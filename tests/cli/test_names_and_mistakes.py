@@ -79,6 +79,7 @@ def test_a_mistake_in_a_launch_description_is_named(tmp_path: Path, old: str, ne
     result = run("check", path)
     assert result.exit_code == 2 and said in result.stderr
     assert "[launch-description]" in result.stderr or "[launch-shape]" in result.stderr
+    assert "k.launch.toml" in result.stderr, "the mistake is in this file"
 
 
 @pytest.mark.parametrize("name, said", [

@@ -42,6 +42,23 @@ def test_a_listed_number_fits_its_type(tmp_path: Path, values: str) -> None:
         arguments(tmp_path, f'dtype = "u8"\nvalues = {values}')
 
 
+@pytest.mark.parametrize("dtype", ["pred", "f16x2", "e4m3x4"])
+@pytest.mark.parametrize("how", ["shape = [4]", "values = [1]"])
+def test_a_type_of_registers_is_none_of_an_array(tmp_path: Path, dtype: str, how: str) -> None:
+    with refused("launch-description", got=dtype):
+        arguments(tmp_path, f'dtype = "{dtype}"\n{how}')
+
+
+@pytest.mark.parametrize("second", [
+    'kind = "bytes"\n[parameter.at.0]\nname = "list"\ndtype = "u8"\nshape = [4]',
+    'kind = "bytes"\n[parameter.at.0]\nas = "x"\ndtype = "u8"\nshape = [4]\n'
+    '[parameter.at.8]\nname = "x"\ndtype = "u8"\nshape = [4]',
+])  # fmt: skip
+def test_two_arrays_of_one_name_are_refused(tmp_path: Path, second: str) -> None:
+    with refused("launch-description"):
+        arguments(tmp_path, 'dtype = "u8"\nshape = [8]', second)
+
+
 def test_the_bytes_that_hex_leaves_out_are_zeros(tmp_path: Path) -> None:
     listing = 'dtype = "u8"\nvalues = [1]'
     assert bytes(arguments(tmp_path, listing, 'kind = "bytes"\nhex = "0102"\nsize = 8')[1]) == b"\1\2\0\0\0\0\0\0"

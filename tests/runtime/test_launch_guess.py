@@ -93,6 +93,19 @@ def test_pointers_and_maps_inside_a_structure(tmp_path):
     assert "a guess" in line_of(made, "grid") and "a guess" in line_of(made, "box") and said["guessed"]
 
 
+def test_arrays_in_two_structures_have_names_of_their_own(tmp_path):
+    body = STRUCT.replace("NAME", "k").replace("DIRECTIVES", "").replace(
+        "k_param_0[320])", "k_param_0[320], .param .align 64 .b8 other[320])"
+    ).replace("    ret;", "    ld.param.u64 %rd8, [other+256];\n    cvta.to.global.u64 %rd9, %rd8;\n"
+              "    ld.global.f32 %f1, [%rd9];\n    ret;")  # fmt: skip
+    made, said = written(tmp_path, body)
+    names = [part["name"] for parameter in said["parameter"] for part in parameter["at"].values()]
+    assert {"at_256", "p1_at_256"} <= set(names) and len(set(names)) == len(names)
+    path = tmp_path / "k.launch.toml"
+    description = launch_file.read(path)
+    assert len(description.arguments(description.program(HEAD + body))) == 2, made
+
+
 def test_directives(tmp_path):
     body = STRUCT.replace("NAME", "k")
     made, said = written(tmp_path, body.replace("DIRECTIVES", ".reqntid 64, 2, 1\n.reqnctapercluster 2, 1, 1"))

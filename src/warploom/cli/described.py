@@ -9,6 +9,7 @@ from .. import asm
 from ..errors import ArgumentError
 from ..runtime import launch_file
 from ..runtime.program import Program, read_text
+from ..testing.texts import blamed
 
 
 def described(path: Path, entry: str, launch: Path | None, purpose: str) -> tuple[Program, list[Any]]:
@@ -32,7 +33,8 @@ def described(path: Path, entry: str, launch: Path | None, purpose: str) -> tupl
             hint=f"warploom check {path}{':' * bool(entry)}{entry} --init",
         )  # fmt: skip
     found = launch_file.read(description)
-    program = found.program(text, path.name)
+    with blamed(description):
+        program = found.program(text, path.name)
     if found.devices > 1:
         raise ArgumentError(
             f"{purpose} supports one GPU", expected="devices = 1", got=found.devices, where=str(description)

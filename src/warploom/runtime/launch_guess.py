@@ -67,6 +67,7 @@ def template(program: Program, text: Path | None = None) -> str:
         lines.append(f"dependent = true                # from {known.source}")
     maps = _maps(program, shown, known, function, module)
     calls = any(one.opcode.startswith("call") for one in nodes.instructions_of(function))
+    structures = [each.name for each in program.parameters if each.kind == "blob"]
     for number, parameter in enumerate(program.parameters):
         lines += ["", "[[parameter]]", f'name = "{parameter.name}"']
         behind = len(program.parameters) - number
@@ -76,7 +77,8 @@ def template(program: Program, text: Path | None = None) -> str:
             lines += ['kind = "scalar"                 # a guess: no address is made of it; or "buffer"',
                       'dtype = "u64"', f"value = 1                       # {GUESS}"]  # fmt: skip
         else:
-            lines += _parameter(parameter, use, maps, note)
+            stem = "at" if parameter.name in structures[:1] else f"p{number}_at"  # each array has a name of its own
+            lines += _parameter(parameter, stem, use, maps, note)
     return "\n".join(lines) + "\n"
 
 
@@ -183,7 +185,10 @@ def _together(found: Map, shown: MapGuess | None, use: Use | None, source: str) 
     return MapGuess(dtype, box, swizzle, notes)
 
 
-def _parameter(parameter: Parameter, shown: dict[int, Use], maps: Mapping[Key, MapGuess], note: str) -> Iterator[str]:
+def _parameter(
+    parameter: Parameter, stem: str, shown: dict[int, Use], maps: Mapping[Key, MapGuess], note: str
+) -> Iterator[str]:
+    """stem: of the names of the parts of a structure."""
     use = shown.get(0)
     if parameter.kind == "tensor_map":
         yield from _tensor_map(use, maps, (parameter.name, 0))
@@ -203,14 +208,14 @@ def _parameter(parameter: Parameter, shown: dict[int, Use], maps: Mapping[Key, M
             if part.kind == "scalar" and len(scalars) > _MOST_SCALARS:
                 continue
             yield f"[parameter.at.{offset}]"
-            yield f'name = "at_{offset}"'
+            yield f'name = "{stem}_{offset}"'
             may_be_null = "leave the table out where the caller passes null"
             if part.kind == "tensor_map":
                 yield from _tensor_map(part, maps, (parameter.name, offset))
             elif part.kind == "scalar":
                 yield from _scalar(part.dtype)
             elif part.kind == "table":
-                yield from _table(part, f"parameter.at.{offset}", f"at_{offset}")
+                yield from _table(part, f"parameter.at.{offset}", f"{stem}_{offset}")
             else:
                 yield from _buffer(part, may_be_null)
     elif use is not None and use.kind == "table":

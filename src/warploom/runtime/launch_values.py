@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,6 +28,8 @@ misdescribed = partial(ArgumentError, code="launch-description")
 
 FILLS = ("zeros", "ones", "normal", "uniform", "arange", "nan")
 MAP_KEYS = ("box", "swizzle", "element_strides", "interleave", "oob_fill", "l2_promotion")
+_PACKED = re.compile(r"x\d+$")
+"""Names of types with several elements in a register."""
 MOST_BYTES = 1 << 34
 """Maximum bytes of an array, so that a byte count given as a stride by mistake does not take all memory."""
 
@@ -123,12 +126,21 @@ class Values:
         if "device" in described:
             array = self.common.arrays[name]
         else:
-            array = self.arrays[name] = self._array(self._laid_out(described), name)
+            array = self._new(self._laid_out(described), name)
         if kind == "buffer":
             return array
         if "box" not in options:
             raise misdescribed("a tensor map needs a box", expected="box = [innermost, …]")
         return TensorMap.tiled(array, **options)
+
+    def _new(self, described: Mapping[str, Any], name: str) -> np.ndarray:
+        """An array of this GPU, which later descriptions and expectations find by its name."""
+        if name in self.arrays:
+            raise misdescribed(
+                f"two arrays are called `{name}`", expected='another name for one of them (name = "…")', got=name
+            )
+        array = self.arrays[name] = self._array(described, name)
+        return array
 
     def _bytes(self, described: Mapping[str, Any], name: str, size: int) -> Any:
         data = bytes.fromhex(described.get("hex", ""))
@@ -158,13 +170,13 @@ class Values:
             loaded = array_of_file(self.folder / described["file"])
             if "dtype" in described:
                 # .npy cannot express bf16 and fp8: their bytes are stored as integers or voids.
-                loaded = loaded.view(dtypes.of(described["dtype"]).numpy)
+                loaded = loaded.view(_element(described).numpy)
             return _strided(np.ascontiguousarray(loaded), described)
         if "values" in described and "dtype" in described:
-            return _listed(described["values"], dtypes.of(described["dtype"]), described.get("shape"))
+            return _listed(described["values"], _element(described), described.get("shape"))
         if "dtype" not in described or "shape" not in described:
             raise misdescribed("an array needs a dtype and a shape", expected='dtype = "f32", shape = [128, 64]')
-        dtype = dtypes.of(described["dtype"])
+        dtype = _element(described)
         shape = _shape(described["shape"])
         # Without a seed, each parameter still gets different numbers.
         seed = int(described.get("seed", sum(name.encode())))
@@ -208,6 +220,17 @@ def part_name(part: Mapping[str, Any], name: str, offset: int) -> str:
     return str(part.get("as", part.get("name", f"{name}+{offset}")))
 
 
+def _element(described: Mapping[str, Any]) -> DType:
+    """The type of an array's elements. Raises ArgumentError for one that only registers have."""
+    dtype = dtypes.of(described["dtype"])
+    if dtype.kind is Kind.PREDICATE or _PACKED.search(dtype.name):
+        raise misdescribed(
+            "an array has no such elements: the type is one of registers", expected="the type of one element in memory",
+            got=dtype.name, hint="describe a packed pair as two elements, and predicates as u8",
+        )  # fmt: skip
+    return dtype
+
+
 def _offset(key: str) -> int:
     try:
         return int(key, 0)
@@ -236,7 +259,7 @@ def _viewed(array: np.ndarray, described: Mapping[str, Any]) -> np.ndarray:
         raise misdescribed("an offset needs a dense array", expected=f"1 to {array.size - 1}", got=first)
     if first:
         array = array.reshape(-1)[first:]
-    dtype = dtypes.of(described["dtype"]).numpy if "dtype" in described else array.dtype
+    dtype = _element(described).numpy if "dtype" in described else array.dtype
     shape = tuple(index(size) for size in described.get("shape", array.shape))
     steps = [index(stride) * dtype.itemsize for stride in described.get("strides", ())]
     try:

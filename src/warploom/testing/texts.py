@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from .. import asm
 from ..emulator.machine.finding import Finding
-from ..errors import ArgumentError, PtxSyntaxError, WarploomError
+from ..errors import ArgumentError, ArgumentTypeError, PtxSyntaxError, WarploomError
 from ..runtime import launch_file
 from ..runtime.on_cpu import EXPLORE
 from ..runtime.program import Program, program_of, read_text
@@ -23,7 +24,7 @@ def check_text(path: Path, entry: str = "", launch: Path | None = None, **option
     """Check a PTX text under its launch description; without one, by the static rules alone.
 
     Args:
-            entry: the kernel, if the text has several and the description does not name one.
+        entry: the kernel, if the text has several and the description does not name one.
         launch: the description; by default FILE.launch.toml next to the text.
 
     Raises ArgumentError for a file that is not a PTX text, and for a description that does not match it.
@@ -51,17 +52,29 @@ def _check(path: Path, text: str, entry: str, launch: Path | None, options: dict
             f"{description} describes another kernel", expected=entry, got=described.entry,
             hint="write one for this kernel with --init --launch OTHER.launch.toml, and check it with --launch",
         )  # fmt: skip
-    program = replace(described, entry=entry or described.entry).program(text, path.name)
-    program = replace(program, name=entry or path.name)
-    if options.get("schedule") == EXPLORE and described.expect:
-        checked = _explored(described, program, options)
-    else:
-        checked = _run(described, program, options)
+    with blamed(description):
+        program = replace(described, entry=entry or described.entry).program(text, path.name)
+        program = replace(program, name=entry or path.name)
+        if options.get("schedule") == EXPLORE and described.expect:
+            checked = _explored(described, program, options)
+        else:
+            checked = _run(described, program, options)
     checked.guessed, checked.notes = str(description) if described.guessed else "", static.notes
     if described.guessed:
         known = [RULES[finding.rule] for finding in checked.findings if finding.rule in RULES]
         checked.findings.insert(sum(rule.first for rule in known), guessed_launch(described, checked))
     return checked
+
+
+@contextmanager
+def blamed(description: Path) -> Iterator[None]:
+    """Inside the `with`, an error about the shape of the launch says that it is from this description."""
+    try:
+        yield
+    except (ArgumentError, ArgumentTypeError) as error:
+        if error.code in ("launch-shape", "not-this-text") and error.where is None:
+            error.where = str(description)
+        raise
 
 
 def _run(described: launch_file.LaunchFile, program: Program, options: dict[str, Any]) -> Checked:
