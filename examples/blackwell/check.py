@@ -19,7 +19,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from warploom.kernels.blackwell import attention, block_scaled, gemm, grouped, m
 from warploom.kernels.blackwell.description import Config
 from warploom.kernels.hopper.attention_config import Attention
 from warploom.lab.evidence import ptx_sha256
-from warploom.runtime import B200
+from warploom.runtime.machine import for_arch
 
 LIMIT_S = 120
 OTHER = "for another GPU"
@@ -107,9 +107,10 @@ def predicted(case: Case) -> np.ndarray:
 
 def emulated(case: Case, sms: int, **how: Any) -> np.ndarray:
     """The first output in the emulator."""
-    report = case.kernel().emulate(
-        *case.inputs(), check=False, numerics="hardware", machine=B200(sms), **outputs(case, np.zeros), **case.numbers,
-        **how,
+    kernel = case.kernel()
+    report = kernel.emulate(
+        *case.inputs(), check=False, numerics="hardware", machine=replace(for_arch(str(kernel.arch)), sms=sms),
+        **outputs(case, np.zeros), **case.numbers, **how,
     )  # fmt: skip
     return report.outputs[-2 if case.name.startswith("attention") else -1]
 

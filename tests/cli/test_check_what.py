@@ -75,6 +75,14 @@ def test_a_file_whose_kernels_come_from_functions_is_told_of_example(tmp_path: P
     assert "has no kernel" in said and "example() yield (kernel, arguments, check)" in said
 
 
+def test_an_example_for_a_machine_that_does_not_run_its_kernel_is_an_invalid_use(tmp_path: Path) -> None:
+    path = tmp_path / "made.py"
+    kernel = 'from warploom import H200, kernel\n\n@kernel(grid=(1,), block=32, arch="sm_100a")\ndef new(): pass\n'
+    path.write_text(kernel + '\ndef example():\n    yield new, (), None, {"machine": H200(sms=4)}\n')
+    done = run("check", path)
+    assert done.exit_code == 2 and "[wrong-gpu]" in done.stderr
+
+
 @pytest.mark.parametrize("more, got", [
     ("{}, lambda: None", "1 argument, dict, a function"),  # in the wrong order
     ("None, 3", "1 argument, NoneType, int"), ("1", "1 argument, int"),

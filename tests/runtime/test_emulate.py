@@ -9,7 +9,7 @@ import pytest
 
 from tests.errors import refused
 from tests.runtime.kernels import PROGRAM, SCALE_ADD
-from warploom.runtime import Caller, Program, emulate, estimate, on_cpu
+from warploom.runtime import A100, B200, H200, Caller, Machine, Program, emulate, estimate, on_cpu
 from warploom.settings import config
 
 N = 200
@@ -61,6 +61,33 @@ def test_emulate_reports_outputs_and_counters():
 
 
 @pytest.mark.parametrize("as_path", [False, True])
+def empty(target: str) -> str:
+    return f".version 9.0\n.target {target}\n.address_size 64\n.visible .entry k() {{ ret; }}\n"
+
+
+@pytest.mark.parametrize(
+    ("target", "machine"),
+    [
+        ("sm_100a", H200(4)), ("sm_100f", H200(4)), ("sm_90a", B200(4)), ("sm_90a", Machine("H200", "sm_90", 4)),
+        ("sm_103a", B200(4)), ("sm_100a", Machine("B300", "sm_103a", 4)), ("sm_90", A100(4)), ("sm_120", B200(4)),
+    ],
+)  # fmt: skip
+def test_a_machine_that_does_not_run_the_kernels_target_is_refused(target, machine):
+    with refused("wrong-gpu"):
+        emulate(empty(target), grid=1, block=32, machine=machine)
+
+
+@pytest.mark.parametrize(
+    ("target", "machine"),
+    [
+        ("sm_80", H200(4)), ("sm_80", B200(4)), ("sm_90a", H200(4)), ("sm_100f", B200(4)),
+        ("sm_100f", Machine("B300", "sm_103a", 4)), ("sm_100a", None), ("sm_110f", None), ("sm_30", A100(4)),
+    ],
+)  # fmt: skip
+def test_a_machine_that_runs_the_kernels_target_is_taken(target, machine):
+    assert emulate(empty(target), grid=1, block=32, machine=machine).ok
+
+
 def test_a_text_and_the_path_of_a_text_are_run_with_their_parameters_in_order(tmp_path, as_path):
     what = tmp_path / "scale_add.ptx"
     what.write_text(SCALE_ADD)

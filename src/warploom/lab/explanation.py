@@ -118,7 +118,7 @@ def explain(problem: Problem, machine: str = "H200", config: str = "") -> Explai
         family = family_of(chosen, problem)
         if family.arch != roofline.ARCH[machine]:
             raise ArgumentError(f"this configuration is not one of {machine}'s kernels", got=config,
-                                expected=f"one of {roofline.ARCH[machine]}")  # fmt: skip
+                                expected=f"one of {roofline.ARCH[machine]}", code="wrong-gpu")  # fmt: skip
         family.check(chosen, problem)
     else:
         text, data, chosen = _library(problem, machine)

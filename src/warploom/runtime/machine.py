@@ -98,6 +98,23 @@ def B200(sms: int = 148, launch_control: str = "schedule") -> Machine:  # noqa: 
     return Machine("B200", "sm_100a", sms, launch_control)
 
 
+def check_runs(what: str, arch: str, device: str, got: str, hint: str) -> None:
+    """Raise ArgumentError if a GPU does not run the text of a kernel.
+
+    arch, device: the text's target and the GPU's own. got: the GPU's name.
+    """
+    text, gpu = arches.get(arch), arches.get(device)
+    if gpu.supports(text.name):
+        return
+    raise ArgumentError(
+        f"{what} is for {text}, but this GPU is {gpu}",
+        expected=f"a GPU of {text}" + ("" if text.suffix else " or later"),
+        got=got,
+        hint=hint,
+        code="wrong-gpu",
+    )
+
+
 def for_arch(arch: str) -> Machine:
     """The default machine on which a target is emulated."""
     number = arches.get(arch).number

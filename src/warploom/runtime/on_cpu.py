@@ -20,7 +20,7 @@ from .devices import Looked, calls_of, count_of
 from .dispatch import Call, complete, named_views, place
 from .host_values import Held, Values, all_values
 from .loose_reads import unused_reads
-from .machine import Machine, for_arch
+from .machine import Machine, check_runs, for_arch
 from .program import HasProgram, Program, program_of
 from .progress import Progress
 from .unwritten import OTHERS, settled
@@ -143,7 +143,12 @@ def run(
 
     program = call.program
     _check_options(machine, seed, max_steps, numerics)
-    target = machine or for_arch(program.arch)
+    usual_machine = for_arch(program.arch)
+    target = machine or usual_machine
+    check_runs(
+        program.title, program.arch, target.arch, f"machine={target.name}, {target.arch}",
+        f"leave machine= out, or pass Machine({usual_machine.name!r}, {program.arch!r}, sms={target.sms})",
+    )  # fmt: skip
     if numerics == "hardware" and target.limits.number >= FIRST_UNRECORDED:
         warnings.warn(
             f'numerics="hardware" for {target.arch} follows published models; they were not recorded on hardware',

@@ -17,7 +17,7 @@ from ..isa import arch as arches
 from .arrays import ArrayView
 from .bind import Arguments, Bound, Shape, Value, bind
 from .dispatch import Call, complete, look, named_views, place, result_of, sort_out
-from .machine import Machine
+from .machine import Machine, check_runs
 from .multimem import Multimem
 from .program import HasProgram, Program, program_of
 from .struct import Struct
@@ -171,17 +171,12 @@ def build(program: Program | HasProgram | str | Path, arch: str | None = None, *
 
 def target_for(program: Program, device_arch: str) -> str:
     """The target to build a text for, so that it runs on a GPU. Raises ArgumentError if there is none."""
-    text, device = arches.get(program.arch), arches.get(device_arch)
-    if device.supports(text.name):
-        return text.name if text.number == device.number or text.suffix else f"sm_{device.number}"
-    raise ArgumentError(
-        f"{program.title} is for {text}, but this GPU is {device}",
-        expected=f"a GPU of {text}" + ("" if text.suffix else " or later"),
-        got=device.name,
-        hint=(f"{program.elsewhere(device.name)}; " if program.elsewhere is not None else "")
-        + "the emulator runs it: warploom.emulate",
-        code="wrong-gpu",
+    elsewhere = f"{program.elsewhere(arches.get(device_arch).name)}; " if program.elsewhere is not None else ""
+    check_runs(
+        program.title, program.arch, device_arch, device_arch, elsewhere + "the emulator runs it: warploom.emulate"
     )
+    text, device = arches.get(program.arch), arches.get(device_arch)
+    return text.name if text.number == device.number or text.suffix else f"sm_{device.number}"
 
 
 def _bytes(value: Value) -> bytes:
