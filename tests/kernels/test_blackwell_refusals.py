@@ -107,10 +107,27 @@ def test_attention_names_what_it_does_not_compute(asked, got):
 
 
 def test_keys_of_a_tile_and_stages_that_do_not_fit_are_refused():
-    with refused("argument", got="96"):
+    with refused("configuration", got="96", expected="64 or 128"):
         attention.build(Attention(), Keys(keys=96))
     with refused("shared-memory-full"):
         attention.build(Attention(), Keys(stages=40)).ptx()
+
+
+@pytest.mark.parametrize(
+    ("build", "config", "expected"),
+    [
+        (gemm, Config(tile_m=64), "128 or 256"), (gemm, Config(tile_n=24), "a multiple of 16 from 16 to 256"),
+        (grouped, Config(tile_m=192), "128 or 256"), (small_m, SmallMConfig(split_k=3), "1, 2, 4 or 8"),
+        (small_m, SmallMConfig(tokens=144), "a multiple of 16 from 16 to 128"),
+        (block_scaled, block_scaled.Config(tile_m=64), "128"),
+        (block_scaled, block_scaled.Config(tile_n=64), "128 or 256"),
+        (gemm, Config(buffers=0), "a whole number from 1 to 65536"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_possible_values_of_a_number_are_named(build, config, expected):
+    with refused("configuration", expected=expected):
+        build.build(config=config)
 
 
 def test_a_fusion_that_is_unknown_is_refused():

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, wraps
 from types import MappingProxyType
-from typing import Any, ClassVar, ParamSpec, TypeVar, get_type_hints
+from typing import Any, ClassVar, ParamSpec, TypeAlias, TypeVar, get_type_hints
 
 from ..annotated import allows, in_words, shown
 from ..collective.epilogue.spec import Fusion, Product
@@ -18,22 +18,26 @@ _R = TypeVar("_R")
 _PLAIN = Fusion()
 MOST = 1 << 16
 """The largest value of any number."""
+SPELT_OUT = 4
+"""As many possible values are listed in a message; more are described."""
+Numbers: TypeAlias = int | Sequence[int]
+"""The possible values of a number: all from the least one, or those listed."""
 
 
 def check_fields(
-    config: Any, least: Mapping[str, int], words: Mapping[str, Sequence[str]] = MappingProxyType({})
+    config: Any, numbers: Mapping[str, Numbers], words: Mapping[str, Sequence[str]] = MappingProxyType({})
 ) -> None:
     """Raise ArgumentError for the first field of a dataclass with an invalid value; a field's default shows its kind.
 
-    least: the least value of a number, if not 1; words: the possible values of each word.
+    numbers: the possible values of each number, if not all from 1; words: those of each word.
     """
     for field in dataclasses.fields(config):
         name, value, default = field.name, getattr(config, field.name), field.default
-        low = least.get(name, 1)
         if isinstance(default, bool):
             valid, expected = type(value) is bool, "True or False"
         elif isinstance(default, int):
-            valid, expected = type(value) is int and low <= value <= MOST, f"a whole number from {low} to {MOST}"
+            possible = _listed(numbers.get(name, 1))
+            valid, expected = type(value) is int and value in possible, _numbers_in_words(possible)
         elif isinstance(default, str):
             valid, expected = isinstance(value, str) and value in words[name], ", ".join(words[name])
         else:
@@ -41,6 +45,23 @@ def check_fields(
         if not valid:
             raise ArgumentError(f"this {type(config).__name__} cannot be built: `{name}` is invalid",
                                 expected=expected, got=repr(value), code="configuration")  # fmt: skip
+
+
+def _listed(numbers: Numbers) -> Sequence[int]:
+    return range(numbers, MOST + 1) if isinstance(numbers, int) else numbers
+
+
+def _numbers_in_words(possible: Sequence[int]) -> str:
+    """ "128 or 256", "a whole number from 2 to 16", "a multiple of 16 from 16 to 256"."""
+    first, step = possible[0], possible[1] - possible[0] if len(possible) > 1 else 0
+    if (
+        len(possible) > SPELT_OUT
+        and first % step == 0
+        and tuple(possible) == tuple(range(first, possible[-1] + 1, step))
+    ):
+        return f"a {'whole number' if step == 1 else f'multiple of {step}'} from {first} to {possible[-1]}"
+    *others, last = map(str, possible)
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def check_kinds(**given: tuple[object, Any]) -> None:
@@ -118,11 +139,11 @@ class ProductConfiguration(Configuration):
     """Base of the configurations of kernels for products.
 
     Attributes:
-        least: the least value of each number, if not 1.
+        numbers: the possible values of each number, if not all from 1.
         words: the possible values of each word.
     """
 
-    least: ClassVar[Mapping[str, int]] = {}
+    numbers: ClassVar[Mapping[str, Numbers]] = {}
     words: ClassVar[Mapping[str, Sequence[str]]] = {}
 
     @property
@@ -136,14 +157,14 @@ class ProductConfiguration(Configuration):
 
     def violated(self, product: Product, fusion: Fusion = _PLAIN) -> Requirement | None:
         """The first requirement that is not met; None if a kernel can be built."""
-        for name, least in self.least.items():
-            if getattr(self, name) < least:
-                return False, f"`{name}`", f"at least {least}", getattr(self, name)
+        for name, numbers in self.numbers.items():
+            if (got := getattr(self, name)) not in (possible := _listed(numbers)):
+                return False, f"`{name}`", _numbers_in_words(possible), got
         return next((each for each in self.requirements(product, fusion) if not each[0]), None)
 
     def check(self, product: Product, fusion: Fusion = _PLAIN) -> None:
         """Raise ArgumentError if no kernel can be built from this configuration."""
-        check_fields(self, self.least, self.words)
+        check_fields(self, self.numbers, self.words)
         if (found := self.violated(product, fusion)) is not None:
             _, what, expected, got = found
             raise ArgumentError(f"the configuration {self.name()} cannot be built: {what}", expected=expected, got=got,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ...errors import ArgumentError
 from ...isa import arch
+from ..fields import check_fields
 from ..hopper.attention_config import Attention
 
 ROWS = 128
@@ -45,16 +46,16 @@ class Config:
 
     def check(self, of: Attention) -> None:
         """Raise ArgumentError for problems that this kernel does not support."""
+        check_fields(self, {"keys": (64, 128), "stages": 0})
         for wrong, expected, got in (
             (of.head_dim not in HEAD_DIMS or of.value_dim != of.head_dim, "head_dim and value_dim 64, or 128",
              (of.head_dim, of.value_dim)),
             (of.dtype.bits != 16, "bf16 or f16", of.dtype),
             (_beside(of), "full or causal attention", ", ".join(_beside(of))),
-            (self.keys not in (64, 128), "64 or 128 keys in a tile", self.keys),
         ):  # fmt: skip
             if wrong:
                 raise ArgumentError("the Blackwell attention kernel does not support this", expected=expected, got=got)
-        if self.stages < 0 or self.shared_stages(of) < 2:
+        if self.shared_stages(of) < 2:
             raise ArgumentError("the Blackwell attention kernel does not support this",
                                 expected="at least 2 stages, one for keys and one for values; 0: as many as fit",
                                 got=self.stages)  # fmt: skip

@@ -88,15 +88,7 @@ class Config:
 
     def check(self) -> None:
         """Raise ArgumentError if no kernel can be built from this; the build itself checks that memory suffices."""
-        check_fields(self, {"tile_m": ATOM_ROWS, "tile_n": ATOM_ROWS})
-        for wrong, expected, got in (
-            (self.tile_m != ATOM_ROWS, f"tile_m {ATOM_ROWS}", self.tile_m),
-            (self.tile_n not in (ATOM_ROWS, 2 * ATOM_ROWS), f"tile_n {ATOM_ROWS} or {2 * ATOM_ROWS}", self.tile_n),
-        ):  # fmt: skip
-            if wrong:
-                raise ArgumentError(
-                    "this block-scaled configuration cannot be built", expected=expected, got=got, code="configuration"
-                )
+        check_fields(self, {"tile_m": (ATOM_ROWS,), "tile_n": (ATOM_ROWS, 2 * ATOM_ROWS)})
 
 
 def check_atoms(dims: Mapping[str, int], atoms: int) -> None:

@@ -10,7 +10,7 @@ from ...collective.epilogue.spec import TILE_K_BYTES, Fusion, Product
 from ...collective.tile.sizes import EPILOGUE_WARPS, ROLE_THREADS
 from ...isa import arch
 from ...isa.dtypes import s8
-from ..fields import ProductConfiguration, Requirement
+from ..fields import Numbers, ProductConfiguration, Requirement
 
 TARGET = "sm_100a"
 ROWS = 128
@@ -29,7 +29,7 @@ class Config(ProductConfiguration):
     """Tile in elements; tile_m is 128, or 256 for CTA pairs; stages of the ring; accumulators in tensor memory."""
 
     family: ClassVar[str] = "blackwell"
-    least: ClassVar[Mapping[str, int]] = {"tile_m": ROWS, "tile_n": 16}
+    numbers: ClassVar[Mapping[str, Numbers]] = {"tile_m": (ROWS, 2 * ROWS), "tile_n": range(16, 257, 16)}
     tile_m: int = 256
     tile_n: int = 256
     stages: int = 6
@@ -84,8 +84,7 @@ class Config(ProductConfiguration):
         panel = 64 // product.b.bytes if product.b_major == "MN" else 8
         room, columns = arch.get(TARGET).shared_per_cta, self.tile_n * self.buffers
         return [
-            (self.tile_m in (ROWS, 2 * ROWS), "the rows", "tile_m 128, or 256 for pairs of CTAs", self.tile_m),
-            (self.tile_n <= 256 and self.tile_n % step == 0, "the columns", f"multiples of {step} to 256", self.tile_n),
+            (self.tile_n % step == 0, "the columns", f"multiples of {step} to 256", self.tile_n),
             (self.columns % panel == 0, "the columns of a CTA, of a B read along them", f"a multiple of {panel}",
              self.columns),
             (columns <= COLUMNS, "the accumulators", f"at most {COLUMNS} columns of tensor memory", columns),
@@ -111,7 +110,9 @@ class SmallMConfig(ProductConfiguration):
 
     family: ClassVar[str] = "blackwell_small_m"
     former: ClassVar[Mapping[str, str]] = {"split": "split_k"}
-    least: ClassVar[Mapping[str, int]] = {"tokens": 16, "stages": 2}
+    numbers: ClassVar[Mapping[str, Numbers]] = {
+        "tokens": range(16, MOST_TOKENS + 1, 16), "split_k": (1, 2, 4, 8), "stages": 2,
+    }  # fmt: skip
     tokens: int = 16
     split_k: int = 4
     stages: int = 8
@@ -143,11 +144,8 @@ class SmallMConfig(ProductConfiguration):
         product.check()
         room, panel = arch.get(TARGET).shared_per_cta, 64 // product.a.bytes
         return [
-            (self.tokens <= MOST_TOKENS and self.tokens % 16 == 0, "the rows of A", f"multiples of 16 to {MOST_TOKENS}",
-             self.tokens),
             (product.a_major == "K" or self.tokens % panel == 0, "the rows of an A that is read along them",
              f"a multiple of {panel}", self.tokens),
-            (self.split_k in (1, 2, 4, 8), "the splits of K", "1, 2, 4 or 8", self.split_k),
             (self.split_k == 1 or product.a is not s8, "the splits of K", "1 for integers", self.split_k),
             (self.shared_bytes() <= room, "the shared memory", f"at most {room} bytes", self.shared_bytes()),
         ]  # fmt: skip

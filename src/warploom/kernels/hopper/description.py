@@ -19,7 +19,7 @@ from ...isa import arch
 from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16
 from ...isa.instructions.wgmma import FLOAT_N
 from ...isa.swizzle import Swizzle
-from ..fields import ProductConfiguration, Requirement
+from ..fields import Numbers, ProductConfiguration, Requirement
 
 _LIMITS = arch.get("sm_90a")
 SHARED_BYTES = _LIMITS.shared_per_cta
@@ -101,7 +101,10 @@ class Config(ProductConfiguration):
 
     family: ClassVar[str] = "hopper_large"
     former: ClassVar[Mapping[str, str]] = {"form": "kernel_schedule", "slots": "epi_stages", "shared": "multicast"}
-    least: ClassVar[Mapping[str, int]] = {"stages": 2, "tile_k": 0}
+    numbers: ClassVar[Mapping[str, Numbers]] = {
+        "tile_n": FLOAT_N, "consumers": range(1, MOST_CONSUMERS + 1), "stages": 2, "ctas": (1, 2),
+        "tile_k": (0, *SHALLOW),
+    }  # fmt: skip
     words: ClassVar[Mapping[str, Sequence[str]]] = {"kernel_schedule": KERNEL_SCHEDULES, "multicast": ("a", "b")}
     kernel_schedule: str = "cooperative"
     tile_m: int = 128
@@ -185,13 +188,12 @@ class Config(ProductConfiguration):
         most = MOST_ACCUMULATORS if self.consumers < 3 else MOST_OF_THREE
         size = self.shared_bytes(product, fusion)
         majors = product.a_major, product.b_major
+        sharing = 1 if self.kernel_schedule == "ping_pong" else self.consumers
         return [
-            (self.consumers <= MOST_CONSUMERS, "the number of consumers", f"1 to {MOST_CONSUMERS}", self.consumers),
-            (self.rows and self.rows % 64 == 0 and self.tile_n in FLOAT_N, "the tile shape",
-             "64 rows times the consumers, columns in multiples of 8 to 256", (self.tile_m, self.tile_n)),
+            (self.rows and self.rows % 64 == 0, "the rows of the tile", f"a multiple of {64 * sharing}", self.tile_m),
             (product.b_major == "K" or self.tile_n % 16 == 0, "an MN-major B is read 32 bytes of columns at a time",
              "a multiple of 16", self.tile_n),
-            (not self.tile_k or (self.tile_k in SHALLOW and majors == ("MN", "MN")),
+            (not self.tile_k or majors == ("MN", "MN"),
              "stages of less than 128 bytes of k are for operands that are both MN-major",
              "tile_k 0, or 16 or 32 of them", (self.tile_k, *majors)),
             (not self.split_tail or not self.tile_k, "the split tail exchanges sums in a ring of whole stages",
@@ -208,7 +210,7 @@ class Config(ProductConfiguration):
              (self.kernel_schedule, *pair)),
             (self.kernel_schedule != "ping_pong" or self.consumers == 2, "ping-pong needs exactly two consumers",
              "2 consumers", self.consumers),
-            (self.ctas in (1, 2) and shared_rows % (8 * self.ctas) == 0,
+            (shared_rows % (8 * self.ctas) == 0,
              "the multicast operand is split into slices of 8 rows", f"a multiple of {8 * self.ctas}", shared_rows),
             (self.accumulators <= most, "the accumulators do not fit the registers", f"at most {most} per thread",
              self.accumulators),

@@ -15,7 +15,7 @@ from ...collective.tile.sizes import WARPGROUP_ROWS, exchange_bytes
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, f16
 from ...isa.instructions.wgmma import FLOAT_N
-from ..fields import ProductConfiguration, Requirement
+from ..fields import Numbers, ProductConfiguration, Requirement
 from .description import ACTIVATIONS, TILE_K_BYTES, Fusion, Product, few_row_operands, shared_capacity
 from .small_m_config import MOST_SPLIT, SPLITS, check_workspace
 
@@ -103,7 +103,11 @@ class FreeTileConfig(ProductConfiguration):
         "swapped": "swap_ab", "split": "split_k", "neighbours": "cluster", "shared": "multicast", "band": "group",
         "whole": "vector_store", "cleared": "zero_fill", "moved": "setmaxnreg",
     }  # fmt: skip
-    least: ClassVar[Mapping[str, int]] = {"tile_m": 64, "tile_n": 8, "stages": 2, "prefetch": 0, "group": 0}
+    numbers: ClassVar[Mapping[str, Numbers]] = {
+        "tile_m": range(BLOCK, 257, BLOCK), "tile_n": FLOAT_N, "consumers": (1, 2, 3), "k_tiles": (1, 2),
+        "stages": range(2, MAX_STAGES + 1), "split_k": range(1, MOST_SPLIT + 1), "ctas_per_sm": (1, 2, 3, 4),
+        "prefetch": 0, "group": 0,
+    }  # fmt: skip
     words: ClassVar[Mapping[str, Sequence[str]]] = {"multicast": SHARED, "split_by": SPLITS[:2]}
     swap_ab: bool = False
     tile_m: int = 128
@@ -288,20 +292,15 @@ class FreeTileConfig(ProductConfiguration):
     def requirements(self, product: Product, fusion: Fusion) -> list[Requirement]:
         most, room, consumers = self.max_accumulators, shared_capacity(self.ctas_per_sm), self.consumers
         return [
-            (consumers in (MAX_ACCUMULATORS_SETMAXNREG if self.setmaxnreg else MAX_ACCUMULATORS),
-             "the number of consumers", "2 or 3 if registers move" if self.setmaxnreg else "1 to 3", consumers),
-            (self.tile_m % (BLOCK * consumers) == 0 and self.tile_m <= 256, "the tile's rows",
+            (not self.setmaxnreg or consumers in MAX_ACCUMULATORS_SETMAXNREG,
+             "the number of consumers", "2 or 3 if registers move", consumers),
+            (self.tile_m % (BLOCK * consumers) == 0, "the tile's rows",
              f"a multiple of {BLOCK * consumers} to 256", self.tile_m),
-            (self.tile_n in FLOAT_N, "the tile's columns", "a multiple of 8 to 256", self.tile_n),
             (self.accumulators <= most, "the accumulators do not fit the registers", f"at most {most} per thread",
              self.accumulators),
-            (self.k_tiles <= 2, "k-tiles per stage", "1 or 2", self.k_tiles),
-            (self.stages <= MAX_STAGES, "the stages of the ring", f"at most {MAX_STAGES}", self.stages),
-            (self.ctas_per_sm <= 4, "CTAs per SM", "1 to 4", self.ctas_per_sm),
             (self.ctas <= 8, "the cluster size", "at most 8 CTAs", self.ctas),
             (self.in_cluster == 1 or (self.blocks == 1 and self.split_k <= self.tile_n // 8), "the splits of K",
              f"in a cluster 64 rows per consumer, and at most {self.tile_n // 8} splits", (self.split_k, self.blocks)),
-            (self.split_k <= MOST_SPLIT, "the splits of K", f"at most {MOST_SPLIT}", self.split_k),
             (self.cluster == 1 or self.multicast or not self.shared_workspace, "the cluster size",
              '1 with split_by="last" that shares nothing', self.cluster),
             (self.split_k == 1 or not self.persistent, "the splits of K", "1 for a persistent kernel", self.split_k),

@@ -15,7 +15,7 @@ from ...collective.tile.sizes import TRANSPOSED_BYTES, WARPGROUP_ROWS, exchange_
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, f16, f32
 from ...isa.instructions.wgmma import FLOAT_N
-from ..fields import ProductConfiguration, Requirement
+from ..fields import Numbers, ProductConfiguration, Requirement
 from .description import TILE_K_BYTES, Fusion, Product, few_row_operands, shared_capacity
 
 OUTPUTS: tuple[DType, ...] = (bf16, f16, f32)
@@ -68,7 +68,10 @@ class SmallMConfig(ProductConfiguration):
 
     family: ClassVar[str] = "small_m"
     former: ClassVar[Mapping[str, str]] = {"split": "split_k", "wide": "vector_store"}
-    least: ClassVar[Mapping[str, int]] = {"stages": 2, "prefetch": 0}
+    numbers: ClassVar[Mapping[str, Numbers]] = {
+        "tokens": FLOAT_N, "rows": (64, 128), "k_tiles": (1, 2, 4), "stages": 2, "split_k": range(1, MOST_SPLIT + 1),
+        "ctas_per_sm": (1, 2, 3, 4), "prefetch": 0,
+    }  # fmt: skip
     words: ClassVar[Mapping[str, Sequence[str]]] = {"split_by": SPLITS, "trigger": TRIGGERS}
     tokens: int = 16
     rows: int = 64
@@ -170,14 +173,9 @@ class SmallMConfig(ProductConfiguration):
     def requirements(self, product: Product, fusion: Fusion) -> list[Requirement]:
         room, most = shared_capacity(self.ctas_per_sm), min(8, self.tokens // 2)
         return [
-            (self.tokens in FLOAT_N, "the tokens per CTA", "a multiple of 8 to 256", self.tokens),
-            (self.rows in (64, 128), "the rows of weights per CTA", "64 or 128", self.rows),
-            (self.k_tiles in (1, 2, 4), "k-tiles per stage", "1, 2 or 4", self.k_tiles),
             (not self.clustered or self.split_k <= most, "the splits of K", f"in a cluster at most {most}",
              self.split_k),
-            (self.split_k <= MOST_SPLIT, "the splits of K", f"at most {MOST_SPLIT}", self.split_k),
             (not self.streamed or self.split_k == 1, "the splits of K", '1 with split_by="stream"', self.split_k),
-            (self.ctas_per_sm <= 4, "CTAs per SM", "1 to 4", self.ctas_per_sm),
             *few_row_operands(product),
             ((product.a_major, product.b_major) == ("K", "K"), "the layouts", "both operands K-major",
              (product.a_major, product.b_major)),

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from ...collective.epilogue.spec import Fusion, Product
 from ...isa import arch as arches
 from ...isa.dtypes import bf16, f32
-from ...kernels.fields import ProductConfiguration, Requirement
+from ...kernels.fields import Numbers, ProductConfiguration, Requirement
 from ...plural import counted
 from ..spec.gpu import HOPPER, Gpu
 from ..spec.problem import Problem
@@ -34,7 +34,7 @@ class AmpereConfig(ProductConfiguration):
     """Tile in elements, stages of TILE_K, and warps along both sides of the tile."""
 
     family: ClassVar[str] = "ampere"
-    least: ClassVar[Mapping[str, int]] = {"tile_m": PART, "tile_n": PART, "stages": 2}
+    numbers: ClassVar[Mapping[str, Numbers]] = {"tile_m": PART, "tile_n": PART, "stages": 2}
     tile_m: int = 128
     tile_n: int = 128
     stages: int = 3
