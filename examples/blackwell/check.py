@@ -25,7 +25,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from layout_primitives import PRIMITIVES
+from moving_primitives import PRIMITIVES
 
 import warploom
 from warploom.kernels.blackwell import attention, block_scaled, gemm, grouped, minimal, small_m, specialised

@@ -1,7 +1,7 @@
 """Blackwell's primitives in isolation: numbered tiny kernels, each with its expected result.
 
     python examples/blackwell/primitives.py          runs them in the emulator, with the sanitizer
-    python examples/blackwell/layout_primitives.py   and those of `more_primitives.py` and of its own: all 44
+    python examples/blackwell/moving_primitives.py   and those of the other three files: all 47
     python examples/blackwell/check.py               runs all on a GPU of sm_100, and writes a report to send back
 
 The authors have not run them on hardware. If you have a B200, please do.

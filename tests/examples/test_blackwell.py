@@ -28,7 +28,8 @@ def _load(name: str) -> Any:
 
 _load("primitives")
 _load("more_primitives")
-MODULE = _load("layout_primitives")
+_load("layout_primitives")
+MODULE = _load("moving_primitives")
 primitives = pytest.mark.parametrize("primitive", MODULE.PRIMITIVES, ids=lambda primitive: primitive.name)
 
 

@@ -13,6 +13,7 @@ from warploom import Tile, kernel, ptx, reg, smem, tmem
 from warploom.errors import ArgumentError, TraceError, VerificationError, WarploomError
 from warploom.isa import arch, instruction_descriptor, tensor_memory
 from warploom.lang.emit import ptx_version
+from warploom.runtime import PixelBox
 from warploom.types import b128, bf16, e4m3, f16, f32, f64, s8, s32, u32
 
 BLOCK_K = 64
@@ -347,6 +348,61 @@ def test_a_gather_takes_four_rows_and_a_box_of_one(box, rows):
     with pytest.raises(TraceError) as caught:
         scatters.ptx()
     assert caught.value.code == "trace" and str(caught.value.got) in ("4", "out: Tile(16, 8, u32), box (8, 2)")
+
+
+@pytest.mark.parametrize(
+    ("pixels", "box", "offsets", "expected"),
+    [
+        (PixelBox((0,), (0,), "im2col::w"), (16, 8), (0, 0, 0), "(halo, offset)"),
+        (PixelBox((0,), (0,)), (16, 8), (0, 0), "one per spatial dimension"),
+        (None, (16, 8, 1), (0,), "Tile(..., box=(channels, pixels), pixels=PixelBox(...))"),
+    ],
+    ids=["along W", "im2col", "tiles"],
+)
+def test_a_column_of_pixels_takes_the_offsets_of_its_mode(pixels, box, offsets, expected):
+    @kernel(
+        out_specs=(Tile(4, 32, 16, u32, box=box, swizzle="64B", pixels=pixels),), grid=1, block=32, arch="sm_100a",
+    )  # fmt: skip
+    def columns(out):
+        bar = smem.mbarrier(1)[0]
+        ptx.cp.async_.bulk.im2col(smem.array(u32, 256, align=1024)[0], out.tma_desc(), (0, 0, 0), offsets, bar)
+
+    with pytest.raises(TraceError) as caught:
+        columns.ptx()
+    assert (caught.value.code, caught.value.expected) == ("trace", expected)
+
+
+@pytest.mark.parametrize(
+    ("mode", "box", "code"),
+    [("im2col::v", (16, 8), "kernel-declaration"), ("im2col", (16, 8, 1), "kernel-declaration")],
+)
+def test_a_box_of_pixels_that_no_map_can_have_is_refused_where_it_is_declared(mode, box, code):
+    with pytest.raises(TraceError) as caught:
+
+        @kernel(out_specs=(Tile(4, 32, 16, u32, box=box, pixels=PixelBox((0,), (0,), mode)),), grid=1, block=32)
+        def columns(out):
+            pass
+
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("rows", "cells", "options", "code", "got"),
+    [
+        (128, False, {}, "trace", None), (64, True, {}, "trace", "64"), (128, True, {"ws": True}, "trace", ".ws"),
+        (128, True, {"collector": "fill"}, "target-lacks-it", None), (128, True, {"ashift": 1}, "trace", "1"),
+    ],
+    ids=["shared memory", "64 rows", ".ws", "the collector", "1"],
+)  # fmt: skip
+def test_only_128_rows_in_tensor_memory_are_moved(rows, cells, options, code, got):
+    def body():
+        memory = tmem.alloc(128)
+        a, b = operands(rows, 64)
+        a = memory.matrix_a(16, bf16)[0] if cells else a[0].k(0)
+        ptx.tcgen05.mma(memory.accumulator(rows, 64)[0], a, b[0].k(0), **{"ashift": True, **options})
+
+    error = refusal(body, WarploomError)
+    assert error.code == code and got in (None, str(error.got))
 
 
 def test_an_odd_cluster_has_no_pairs():

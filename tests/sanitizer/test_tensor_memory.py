@@ -228,3 +228,41 @@ def test_a_commit_behind_one_that_completes_the_phase_is_one_too_many(commits: s
     body = READY + multiply() + commits + FREE
     report = run(Blackwell(body), schedule="eager")
     assert {one.rule for one in report.findings} & {"surplus-arrival"} == found
+
+
+STORE_A = """
+tcgen05.st.sync.aligned.32x32b.x8.b32 [%r8+16], {%idx, %idx, %idx, %idx, %idx, %idx, %idx, %idx};
+tcgen05.wait::st.sync.aligned;
+bar.sync 0;
+setp.ne.u32 %p3, 0, 0;
+"""
+
+
+def moving(column: int = 0, how: str = ".ashift") -> str:
+    """A product of 128 x 8 with the A in columns 16 to 23, which it moves."""
+    return f"@%first tcgen05.mma.cta_group::1.kind::f16{how} [%r8+{column}], [%r8+16], %d0, 0x8020490, %p3;\n"
+
+
+LOAD_A = (
+    "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r9}, [%r8+16];\ntcgen05.wait::ld.sync.aligned;\nadd.u32 %r9, %r9, 1;\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (moving() + moving() + COMMIT + wait(1, "1") + LOAD_A, set()),
+        (moving() + moving(8, "") + COMMIT + wait(1, "1"), {"tensor-memory-race"}),
+        (moving(how="") + moving(8, "") + COMMIT + wait(1, "1"), set()),
+        (moving() + "@%first tcgen05.shift.cta_group::1.down [%r8+16];\n" + moving(8, "") + COMMIT + wait(1, "1"),
+         set()),
+        (moving() + LOAD_A + COMMIT + wait(1, "1"), {"tensor-memory-race"}),
+        (moving() + COMMIT + wait(1, "1") + moving(8, "") + COMMIT + wait(0, "2"), set()),
+        (moving(how="") + moving(8) + COMMIT + wait(1, "1"), {"tensor-memory-order"}),
+    ],
+    ids=["a chain", "another D", "another D, none moves", "a shift between", "a load", "complete", "moved under one"],
+)  # fmt: skip
+def test_a_product_that_moves_its_a_has_written_it(body: str, expected: set[str]):
+    """Products of one accumulator follow one another; those of two are in no order, and the second reads A too."""
+    found = run(Blackwell(READY + STORE_A + body + FREE)).findings
+    assert {one.rule for one in found if one.rule.startswith("tensor-memory-")} == expected

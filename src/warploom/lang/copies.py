@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..isa import dtypes
+from ..plural import counted
 from .emit import Operand, issue
 from .pointers import TensorMap, tensor_address
 from .predicate import Predicate
@@ -140,6 +141,32 @@ class Bulk:
         place = tensor_address(dst, (column, *rows), four_rows=True)
         words = "cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group"
         issue(words, place, _shared(src, "the source"), pred=pred)
+
+    def im2col(self, dst: Any, src: TensorMap, coord: Any, offsets: Sequence[int | Register], mbar: Any,
+               pred: Predicate | None = None) -> None:  # fmt: skip
+        """cp.async.bulk.tensor.<n>d.shared::cta.global.im2col…: a column of pixels to shared memory, in the mode
+        of the map's box of pixels (`Tile(..., pixels=PixelBox(...))`).
+
+        Args:
+            coord: channel, base pixel (w, …) and image from which the column starts.
+            offsets: added to each base pixel: (w, …), one per spatial dimension. In the modes along W of sm_100,
+                (halo, offset): the pixels that follow the column, and an offset along W.
+            mbar: counts the bytes of all its pixels, with halos, including parts outside the image (filled with zeros).
+        """
+        trace = Trace.current()
+        place = tensor_address(src, coord)
+        box = src.array.spec.pixels
+        if box is None:
+            raise trace.error(f"{src.array.name} has a tensor map of tiles", got="im2col",
+                              expected="Tile(..., box=(channels, pixels), pixels=PixelBox(...))")  # fmt: skip
+        count = 2 if box.wide else src.array.rank - 2
+        if len(offsets) != count:
+            raise trace.error(f"a copy of mode {box.mode} has {counted(count, 'offset')}", got=len(offsets),
+                              expected="(halo, offset)" if box.wide else "one per spatial dimension")  # fmt: skip
+        words = f"cp.async.bulk.tensor.{src.array.rank}d.shared::cta.global.{box.mode}.{_COMPLETE}"
+        into, barrier = _shared(dst, "the destination"), _shared(mbar, "mbar")
+        narrow = [each if isinstance(each, Register) else new(trace, dtypes.u16, each) for each in offsets]
+        issue(words, into, place, barrier, narrow, pred=pred)
 
     def load(self, dst: Any, src: Any, bytes: Any, mbar: Any, pred: Predicate | None = None) -> None:
         """cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes: contiguous bytes (a multiple of 16)."""

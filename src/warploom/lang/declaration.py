@@ -78,7 +78,7 @@ def _check_box(function: Callable[..., None], name: str, spec: Any) -> None:
     for extent in extents[:0:-1]:
         strides.insert(0, -(-strides[0] * extent // _ANY_EXTENT) * _ANY_EXTENT)
     try:
-        TensorMapSpec.tiled(extents, strides, spec.dtype, spec.box, swizzle=spec.swizzle)
+        TensorMapSpec.tiled(extents, strides, spec.dtype, spec.box, swizzle=spec.swizzle, pixels=spec.pixels)
     except ArgumentError as error:
         raise misdeclared(
             f"{name} of the kernel {function.__name__}, {spec!r}: {error.what}", where=where(function),

@@ -12,6 +12,7 @@ from typing import Any
 from ..isa import dtypes
 from ..isa.dtypes import DType
 from ..isa.instructions.tcgen05_mma import SCALED_D
+from ..isa.tensor_memory import LANES
 from . import tcgen05_copies
 from .accumulator import AccumulatorBuffer
 from .arrays import RegisterArray
@@ -94,8 +95,9 @@ class Tcgen05:
     def mma(
         self, d: Any, a: Any, b: Any, *, accumulate: bool | Predicate = True, kind: str = "",
         scales: Scales | None = None, collector: str = "", lanes: Sequence[Register] | None = None,
-        scale_d: int = 0, ws: bool = False, metadata: TensorAddress | None = None, selector: int = 0,
-        negate: tuple[bool, bool] = (False, False), idesc: int | Register | None = None, pred: Predicate | None = None,
+        scale_d: int = 0, ashift: bool = False, ws: bool = False, metadata: TensorAddress | None = None,
+        selector: int = 0, negate: tuple[bool, bool] = (False, False), idesc: int | Register | None = None,
+        pred: Predicate | None = None,
     ) -> None:  # fmt: skip
         """tcgen05.mma: d = a @ b + (d if accumulate else 0), one instruction deep, issued by one thread.
 
@@ -112,6 +114,8 @@ class Tcgen05:
                 "b0::fill" …
             lanes: 32-bit registers that disable lanes of D: 4 (8 in a pair).
             scale_d: d is divided by two to this power before the addition.
+            ashift: A, in tensor memory, is moved by one lane after the product has read it: in each quarter of 32 lanes
+                every row but the last gets the next one.
             ws: .ws: allows M = 32, and columns that are taken as zero.
             metadata: for a sparse A: a holds half of its elements, b is twice as deep (`tile[stage].k(i, 2)`).
             selector: 1 if the metadata of 16- and 32-bit types is in the column after `metadata`.
@@ -139,6 +143,9 @@ class Tcgen05:
         words += f".kind::{found.kind}"
         if scales is not None:
             words += f".block_scale.{scales.vector}"
+        if ashift:
+            _check_shift(trace, d, found.a, block_scaled=scales is not None, ws=ws)
+            words += ".ashift"
         words += _collector(trace, collector, ws)
         operands: list[Any] = [d, found.a, found.b, *([metadata] if metadata is not None else []), found.idesc]
         if scales is not None:
@@ -248,6 +255,17 @@ def _check_lanes(trace: Trace, lanes: Sequence[Register], count: int) -> None:
     if len(lanes) != count or not all(isinstance(each, Register) for each in lanes):
         raise trace.error("lanes of D are disabled by one register for each 32 of them",
                           expected=f"{count} registers of 32 bits", got=repr(list(lanes)))  # fmt: skip
+
+
+def _check_shift(trace: Trace, d: Any, a: Any, *, block_scaled: bool, ws: bool) -> None:
+    """Raise TraceError for a product that cannot move its A."""
+    for wrong, expected, got in (
+        (ws or block_scaled, "a product without .ws and without scale factors", ".ws" if ws else "scale factors"),
+        (not isinstance(a, TensorAddress), "an A in tensor memory, memory.matrix_a(...)", repr(a)),
+        (d.of.path.rows != LANES, f"{LANES} rows in each CTA", d.of.path.rows),
+    ):
+        if wrong:
+            raise trace.error("this tcgen05.mma cannot move its A", expected=expected, got=got)
 
 
 def _collector(trace: Trace, collector: str, ws: bool) -> str:

@@ -16,6 +16,7 @@ from ..asm import nodes
 from ..errors import ArgumentError, TraceError
 from ..isa import dtypes
 from ..isa.dtypes import DType
+from ..isa.im2col import PixelBox
 from ..isa.shared_layout import SharedLayout
 from ..runtime.program import TiledMap
 from .operand_tile import operand_layout
@@ -45,6 +46,8 @@ class Tile:
             launch on a stream, so the kernel must leave it as the next launch needs it (a counter that wraps to 0).
         overhang: the caller guarantees that nothing else uses the bytes after a row, up to a multiple of 16: tensor
             stores overwrite them (docs/measured-facts.md).
+        pixels: for copies in an im2col mode, the bounding box of base pixels (`runtime.PixelBox`) of an array NWC, NHWC
+            or NDHWC; `box` is then (channels, pixels).
         clipped: the box of its tensor map is clipped to the array's rows (`runtime.TiledMap`): rows of a box that are
             outside the array cost TMA five times as much as rows inside.
         peers: the number of GPUs that hold one such array each. A call passes a list of them by rank, and the kernel
@@ -55,6 +58,7 @@ class Tile:
         self, *shape_and_dtype: Dimension | DType, box: tuple[int, ...] | None = None, swizzle: str = "NONE",
         multiple: tuple[int, ...] = (), order: str = "C", layout: SharedLayout | None = None, inout: bool = False,
         over: str = "", overhang: bool = False, clipped: bool = False, workspace: bool = False, peers: int = 0,
+        pixels: PixelBox | None = None,
     ) -> None:  # fmt: skip
         if len(shape_and_dtype) < 2:
             raise _misdeclared("a Tile needs extents and a type", expected="Tile(M, N, f32)", got=shape_and_dtype)
@@ -78,6 +82,7 @@ class Tile:
         self.overhang = overhang
         self.workspace = workspace
         self.clipped = clipped
+        self.pixels = pixels
         if not isinstance(peers, int) or peers < 0 or peers == 1:
             raise _misdeclared("peers= is the number of GPUs of a group", expected="2 or more, or 0", got=peers)
         self.peers = peers
@@ -307,13 +312,14 @@ class ArrayHandle:
                 hint="give its Tile a box (innermost first): Tile(M, N, f32, box=(64, 64)), or use Tile.wgmma_a/_b",
             )
         box = own if box is None else tuple(box)
-        if len(box) != self.rank:
+        extents = self.rank if self.spec.pixels is None else 2
+        if len(box) != extents:
             raise self.trace.error(
-                f"{self.name} has {self.rank} dimensions", expected=f"a box of {self.rank} extents", got=box
+                f"{self.name} has {self.rank} dimensions", expected=f"a box of {extents} extents", got=box
             )
         parameter = f"map_{self.name}" + ("" if box == own else "_" + "x".join(map(str, box)))
         self.uses.add("map")
-        self.maps[parameter] = TiledMap(box, self.spec.swizzle, clipped=self.spec.clipped)
+        self.maps[parameter] = TiledMap(box, self.spec.swizzle, clipped=self.spec.clipped, pixels=self.spec.pixels)
 
         def make() -> TensorMap:
             trace = self.trace

@@ -17,6 +17,7 @@ from ..emulator.machine.symbols import SharedPart, WarpRole
 from ..errors import ArgumentError, ArgumentTypeError
 from ..isa import dtypes
 from ..isa.dtypes import DType
+from ..isa.im2col import PixelBox
 from ..isa.tensor_map import TensorMapSpec
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class TiledMap:
         dtype: element type of the map if not the array's (fp8 bytes copied as u8, for instance).
         clipped: the box is clipped to the array in every dimension but the innermost, so that a copy from the array's
             start never exceeds its end. The kernel computes the bytes of a copy from the array's sizes.
+        pixels: for copies in an im2col mode; `box` is then (channels, pixels).
     """
 
     box: tuple[int, ...]
@@ -52,6 +54,7 @@ class TiledMap:
     l2_promotion: str = "NONE"
     dtype: DType | None = None
     clipped: bool = False
+    pixels: PixelBox | None = None
 
     def __call__(self, shape: Sequence[int], strides: Sequence[int], dtype: DType) -> TensorMapSpec:
         """The map of an array. shape: outermost first; strides: bytes, outermost first.
@@ -72,6 +75,7 @@ class TiledMap:
             interleave=self.interleave,
             oob_fill=self.oob_fill,
             l2_promotion=self.l2_promotion,
+            pixels=self.pixels,
         )
 
 

@@ -8,7 +8,7 @@ the same locations of its shared and tensor memory.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -150,7 +150,7 @@ class Multiply:
         name = f"{frame.instruction.opcode} M {what.of.m} N {what.of.n} into column {column}"
         operation = AsyncOperation(
             UMMA, Issuer.of(frame, lane), name, read, write, flops=flops, sources=tuple(sources),
-            targets=tuple(targets), pipeline=(key,),
+            targets=(*targets, *([replace(cells) for cells in a_cells] if self.moves_a else ())), pipeline=(key,),
         )  # fmt: skip
         counters = frame.machine.counters
         counters.count_products("tcgen05", 1, flops)

@@ -83,7 +83,7 @@ _BIT = {"accumulate": (range(2), "0 or 1")}
 def _shifted(modifiers: Modifiers) -> str | None:
     collector = modifiers.get("collector")
     if modifiers.get("ashift") and collector in ("collector::a::fill", "collector::a::use"):
-        return f".ashift shifts A's rows on their way in, so that .{collector} cannot keep or reuse them"
+        return f".ashift moves A's rows once they are read, so that .{collector} cannot keep or reuse them"
     return None
 
 
