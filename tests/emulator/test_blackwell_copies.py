@@ -45,6 +45,15 @@ def test_a_masked_store_writes_the_bytes_of_the_mask_in_each_16(mask, schedule, 
     assert (out[96:] == 200).all()
 
 
+@pytest.mark.parametrize("mask", ["0x0FF0", "-2"])
+def test_the_mask_may_be_a_constant(mask):
+    new, outs = np.arange(1, 97).astype(np.uint8), [np.full(96, 200, np.uint8) for _ in range(2)]
+    for out, text in zip(outs, (masked(mask, 96), masked(mask, 96).replace("96, %h0", f"96, {mask}")), strict=True):
+        emulate(fill("%a1", 96) + text, out, new.view(np.uint32), target="sm_100a")
+    np.testing.assert_array_equal(*outs)
+    assert (outs[0] == 200).any() and (outs[0] != 200).any()
+
+
 @pytest.mark.parametrize("masks, races", [(("0x1FF", "0xFE00"), False), (("0xFFF", "0xFF00"), True)])
 def test_two_ctas_may_write_different_bytes_of_the_same_16(masks, races):
     body = (

@@ -101,6 +101,19 @@ def loaded(
     return out
 
 
+def test_offsets_may_be_constants():
+    map_ = argument(images_of(64, 9, 3), 64, 8, PixelBox((-1,), (-1,)), swizzle="128B")
+    out = np.zeros(TILE_BYTES, np.uint8)
+    body = init(1) + """
+    @%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 1024;
+    @%first cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes
+        [tile], [%a0, {0, 2, 1}], [bar], {3};
+    """ + wait(0) + dump("%a1", TILE_BYTES)  # fmt: skip
+    emulate(body, map_, out)
+    np.testing.assert_array_equal(out[:1024], loaded(map_, (0, 2, 1), (3,))[:1024])
+    assert out[:1024].any()
+
+
 CASES = [
     # dims, lower, upper, steps, pixels, at, offsets; all innermost first
     ((64, 9, 3), (-1,), (-1,), (), 20, (16, -1, 0), (2,)),

@@ -132,6 +132,46 @@ def multimem() -> Iterator[str]:
             yield f"multimem.red.relaxed.gpu.global.{operation}{vector}.{kind} [%rd5], {values};"
 
 
+def operands_of_others() -> Iterator[str]:
+    """Registers of other types and constants in place of registers, where ptxas is often lenient."""
+    registers, constants = ("%b8_0", "%h0", "%r0", "%f0", "%rd0"), ("3", "-1", "65535", "65536")
+    for held, kind in product((".acc::f16", ".acc::f32"), ("f16x2", "bf16x2", "f32", "u32", "f64")):
+        yield f"multimem.red.relaxed.gpu.global.add{held}.{kind} [%rd5], {REGISTER.get(kind, '%r')}0;"
+    for kind, register in product(("f16x2", "bf16x2", "e4m3x4", "e5m2x4", "f32"), registers):
+        yield f"multimem.ld_reduce.relaxed.gpu.global.add.{kind} {register}, [%rd5];"
+        yield f"multimem.st.relaxed.gpu.global.{kind} [%rd5], {register};"
+    for register in registers:
+        yield f"cvt.rn.bf16x2.ue8m0x2 {register}, %h1;"
+        yield f"cvt.rz.satfinite.ue8m0x2.bf16x2 %h0, {register};"
+        yield f"cvt.rn.satfinite.e2m1x2.f16x2 %b8_0, {register};"
+    for shape, turned, formats in product(
+        ("m8n8", "m16n8"), ("", ".trans"), ("b8x16.b4x16_p64", "b8.b4x16_p64", "b8.b6x16_p32", "b16.b4x16_p64")
+    ):
+        yield f"stmatrix.sync.aligned.{shape}.x1{turned}.shared.{formats} [%r9], {{%r0}};"
+    pixels = "cp.async.bulk.tensor.3d.shared::cta.global.{}.mbarrier::complete_tx::bytes [%r0], [%rd0, {}], [%r6], {};"
+    for mask in (*registers, *constants, "1.0"):
+        yield f"cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%rd0], [%r0], %r1, {mask};"
+        yield pixels.format("im2col", "{%r1, %r2, %r3}", f"{{{mask}}}")
+        yield pixels.format("im2col::w", "{%r1, %r2, %r3}", f"{{%h1, {mask}}}")
+        yield pixels.format("im2col::w", f"{{{mask}, %r2, %r3}}", "{%h1, %h2}")
+    multiply = "tcgen05.mma.cta_group::1.kind::f16 [%r0], %rd0, %rd1, %r2,"
+    for value in (*registers, *constants, "0", "1"):
+        yield f"{multiply} {{{value}, %r4, %r5, %r6}}, %p0;"
+        yield f"{multiply} {{{value}, {value}, {value}, {value}}}, %p0;"
+        yield f"{multiply} {value};"
+        yield f"tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r0, {value};"
+        yield f"clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 %p0, {value};"
+        yield f"clusterlaunchcontrol.query_cancel.get_first_ctaid::x.b32.b128 %r0, {value};"
+        yield f"add.f32.bf16 %f0, {value}, %f1;"
+        yield f"fma.rn.f32.f16 %f0, {value}, %h1, %f1;"
+    for register in registers:
+        for space, barrier in (("", "%rd1"), (".shared::cta", "%r1")):
+            words = f"clusterlaunchcontrol.try_cancel.async{space}.mbarrier::complete_tx::bytes.b128"
+            yield f"{words} [{register}], [{barrier}];"
+        yield f"tcgen05.ld.red.sync.aligned.32x32b.x2.max.u32 {{%r1, %r2}}, {register}, [%r0];"
+        yield f"tcgen05.ld.red.sync.aligned.32x32b.x2.max.f32 {{%r1, %r2}}, {register}, [%r0];"
+
+
 def orders_of_words() -> Iterator[str]:
     """The words of a few legal texts in other orders, and each of them left out."""
     whole = (
@@ -158,5 +198,5 @@ def orders_of_words() -> Iterator[str]:
 
 FAMILIES = (
     pairs_of_f32, halves_into_f32, extremes, narrow_conversions, stochastic_rounding, wide_accesses, bytes_and_fills,
-    tensor_map_fields, matrices_of_bytes, multimem, orders_of_words,
+    tensor_map_fields, matrices_of_bytes, multimem, orders_of_words, operands_of_others,
 )  # fmt: skip

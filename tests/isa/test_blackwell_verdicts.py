@@ -1,6 +1,6 @@
 """The instruction table and ptxas 13.0 on Blackwell accept and refuse the same texts, with the exceptions below.
 
-12,335 texts, every modifier choice of tcgen05, cluster launch control, the new tensor copies and Blackwell's other
+12,574 texts, every modifier choice of tcgen05, cluster launch control, the new tensor copies and Blackwell's other
 additions, legal and not, on nine targets. ptxas's verdicts are recorded; a sample is checked again if ptxas is
 available.
 """
@@ -21,11 +21,21 @@ from warploom.isa.instructions import launch_control, nearest, table, tcgen05, t
 RECORDED = space.recorded()
 
 WE_REFUSE = {
-    r"tcgen05\.dealloc.*, (0|96|160|1024);": "ptxas looks for a multiple of 32 only; the ISA has powers of two to 512",
+    r"tcgen05\.dealloc.*, (0|96|160|1024|65536);": "ptxas looks for a multiple of 32; the ISA has powers of two to 512",
     r"tcgen05\.mma[^;]*kind::i8[^;]*, 3;": "the ISA scales D of f16 and tf32 only (9.7.16.10.9.1)",
-    r"tcgen05\.mma[^;]*, 2;": "the operand is a predicate: ptxas takes any number for one, we 0 and 1",
+    r"tcgen05\.mma[^;]*, (2|3|-1|65535|65536);": "the operand is a predicate: ptxas takes any number, we 0 and 1",
     r"(tcgen05|clusterlaunchcontrol)(?!.*\.shared).*b(32|64|128) \[%r0\]": "a generic address has 64 bits",
     r"cp\.reduce[^;]*scatter4": "the ISA scatters stores, not reductions (9.7.9.27.1.3)",
+    r"multimem\.red[^;]*\.acc::": "the ISA has a precision of the sum for ld_reduce only (9.7.9.14)",
+    r"(multimem|cvt)[^;]*(bf16x2|e4m3x4|e5m2x4|ue8m0x2)[^;]* [^;]*%f0": "packed elements are in .b registers (5.2.5.1)",
+    r"stmatrix[^;]*\.b(8|16)\.b[46]x16": "only ldmatrix unpacks elements of 4 and 6 bits (9.7.14.5.16)",
+    r"cp\.async[^;]*cp_mask[^;]*, 65536;": "a byte mask has 16 bits",
+    r"cp\.async\.bulk\.tensor[^;]*im2col[^;]*(%f0|1\.0)": "coordinates and offsets of pixels are integers",
+    r"tcgen05\.mma[^;]*, \{(-?\d+), %r4": "a mask of lanes is in registers: ptxas takes one constant, not four",
+    r"clusterlaunchcontrol\.query_cancel[^;]*, -?\d+;": "no response is a constant",
+    r"add\.f32\.bf16 %f0, -?\d+,": "an integer is no bf16; ptxas takes it for f16 in no case, for bf16 in some",
+    r"clusterlaunchcontrol\.try_cancel[^;]* \[%(b8_|h)0\]": "an address has 32 or 64 bits",
+    r"tcgen05\.ld\.red[^;]*\.u32 [^;]*, %f0,": "the least or greatest integer is no float",
 }
 """What ptxas takes and we refuse, with the reason."""
 
@@ -103,6 +113,10 @@ def test_the_texts_meet_every_row_of_these_families():
         ("tcgen05.mma.cta_group::1.kind::i8 [%r0], %rd0, %rd1, %r2, %p0, 3;", "a scale of integers"),
         ("tcgen05.ld.sync.aligned.16x32bx2.x1.b32 {%r1}, [%r0], 600;", "a column that no SM has"),
         ("tcgen05.alloc.cta_group::1.sync.aligned.b32 [%r0], 64;", "half of a generic address"),
+        ("multimem.red.relaxed.gpu.global.add.acc::f16.f16x2 [%rd5], %r0;", "a precision of the sum"),
+        ("multimem.ld_reduce.relaxed.gpu.global.add.bf16x2 %f0, [%rd5];", "a float for two halves"),
+        ("stmatrix.sync.aligned.m16n8.x1.trans.shared.b8.b4x16_p64 [%r9], {%r0};", "packing by a store"),
+        ("cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%rd0], [%r0], %r1, 65536;", "a mask of 17 bits"),
     ],
 )
 def test_what_ptxas_takes_wrongly_is_refused(text, why):

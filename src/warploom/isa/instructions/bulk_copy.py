@@ -125,8 +125,9 @@ _PLAIN = (
     *(
         Form(
             f"bulk.store_masked{name}", f"cp.async.bulk.global.shared::cta.bulk_group{hint}.cp_mask",
-            f"[dst@global], [src@shared], size:u32, {policy}bytes:u16!", arch="sm_100", ptx=(8, 6),
-            section="9.7.9.25.4.1", **stores(*(replace(access, footprint="masked_bytes") for access in _COPIED)),
+            f"[dst@global], [src@shared], size:u32, {policy}bytes:u16", arch="sm_100", ptx=(8, 6),
+            section="9.7.9.25.4.1", ranges={"bytes": (range(-1 << 15, 1 << 16), "a mask of 16 bits")},
+            **stores(*(replace(access, footprint="masked_bytes") for access in _COPIED)),
             example=f"cp.async.bulk.global.shared::cta.bulk_group{hint}.cp_mask [%rd0], [%r0], %r1, {register}%h0;",
         )
         for name, hint, policy, register in (("", "", "", ""), ("_hint", _HINT, "policy:b64~, ", "%rd1, "))

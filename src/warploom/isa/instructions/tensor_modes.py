@@ -89,13 +89,13 @@ _TO_CLUSTER = {"shared::cluster": (FAMILIES, (8, 6))}
 
 def _halos(**rest: Any) -> tuple[Form, ...]:
     slots = {**_SPATIAL, **_WIDTH}
-    return _fetches("im2col_w", "dim", "mode", ", offsets:u16!*2", slots, "im2col::w ,{%h0,%h1}", **rest)
+    return _fetches("im2col_w", "dim", "mode", ", offsets:u16*2", slots, "im2col::w ,{%h0,%h1}", **rest)
 
 
 FORMS: tuple[Form, ...] = (
     *_fetches("gather4", "2d", _GATHER, "", {}, _GATHER, arch="sm_100", ptx=(8, 6), needs=_TO_CLUSTER)[:2],
     *_fetches("gather4", "2d", _GATHER, "", {}, _GATHER, **_LATE)[2:],
-    *_fetches("im2col", "dim", "im2col", ", offsets:u16!*n", _SPATIAL, "im2col ,{%h0}", lengths=_OFFSETS, **SM90),
+    *_fetches("im2col", "dim", "im2col", ", offsets:u16*n", _SPATIAL, "im2col ,{%h0}", lengths=_OFFSETS, **SM90),
     *_halos(arch="sm_100", ptx=(8, 6), needs={**_TO_CLUSTER, "im2col::w::128": (FAMILIES, (8, 6))})[:2],
     *_halos(**_LATE)[2:],
     *with_hint(
@@ -121,12 +121,12 @@ FORMS: tuple[Form, ...] = (
         f"cp.async.bulk.prefetch.tensor.2d.L2.global.{_GATHER} [%rd0, {_COORDINATES['2d']}];", **_LATE,
     ),
     *_prefetch(
-        "im2col", "dim", "im2col", ", offsets:u16!*n", _SPATIAL,
+        "im2col", "dim", "im2col", ", offsets:u16*n", _SPATIAL,
         f"cp.async.bulk.prefetch.tensor.3d.L2.global.im2col [%rd0, {_COORDINATES['3d']}], {{%h0}};", lengths=_OFFSETS,
         **SM90,
     ),
     *_prefetch(
-        "im2col_w", "dim", "mode", ", offsets:u16!*2", {**_SPATIAL, **_WIDTH},
+        "im2col_w", "dim", "mode", ", offsets:u16*2", {**_SPATIAL, **_WIDTH},
         f"cp.async.bulk.prefetch.tensor.3d.L2.global.im2col::w [%rd0, {_COORDINATES['3d']}], {{%h0, %h1}};", **_LATE,
     ),
 )  # fmt: skip
