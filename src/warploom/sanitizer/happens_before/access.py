@@ -30,6 +30,8 @@ class InFlight:
         starts: what its table row says about it.
         phase: of the barrier that it signals, when it was issued; -1 without one.
         weak: for a warpgroup operation, what its warps had done when they issued it.
+        heard: with a barrier, how far its warp knew other warps to have got when it issued it, by component; of its
+            own warp, the epoch of the latest access.
         waiting: for a warp's operation, the lanes that take part in it and have not waited for it.
         landed: for a warp's operation, the warp's epoch when a lane has waited for its part.
         used: True once the warp has read a register that the operation loads.
@@ -46,6 +48,7 @@ class InFlight:
     starts: effects.Starts
     phase: int = -1
     weak: np.ndarray | None = None
+    heard: np.ndarray | None = None
     waiting: int = 0
     landed: int = 0
     used: bool = False

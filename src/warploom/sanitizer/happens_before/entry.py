@@ -8,7 +8,7 @@ from ...emulator.machine.events import Observer
 from ...emulator.machine.mbarrier import MBarrier, mbarriers_of
 from ...isa import effects
 from .access import BARRIER, InFlight
-from .released import Released
+from .released import WEAK, Released
 from .signals import commit_of, signalled
 from .state import BarrierRecord, ClusterState, PhaseRecord
 
@@ -50,6 +50,8 @@ class Entry(Observer):
             cta, offset = operation.barrier
             barrier = mbarriers_of(cta).get(offset)
             flight.phase = barrier.phase if barrier is not None else -1
+            flight.heard = state.clocks[me].fronts[WEAK].copy()
+            flight.heard[me] = state.clocks[me].used
         return flight
 
     @staticmethod

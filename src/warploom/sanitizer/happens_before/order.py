@@ -318,7 +318,9 @@ class Order(Observer):
                     clock.hear(mask, told)
                     clock.acquire(told)
             key = (barrier.cta, barrier.offset, clock.me)
-            state.waits[key] = LastWait(barrier.phase - 1, code, self.context.machine.steps)
+            last, seen = state.waits.get(key), barrier.phase - 1
+            again = last is not None and last.phase == seen and (last.again or last.epoch < clock.epoch)
+            state.waits[key] = LastWait(seen, code, self.context.machine.steps, clock.epoch, again)
 
 
 def _all_meet(state: ClusterState, clock: WarpClock, lanes: int) -> None:

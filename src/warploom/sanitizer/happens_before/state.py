@@ -128,11 +128,16 @@ def record_of(barrier: MBarrier) -> BarrierRecord:
 
 @dataclass(eq=False, slots=True)
 class LastWait:
-    """The latest phase of a barrier that a warp saw complete (-1: none yet, it was new), where, and at which step."""
+    """The latest phase of a barrier that a warp saw complete (-1: none yet, it was new), where, and at which step.
+
+    epoch: of the warp then; again: True if it had seen that phase before, and has released something since.
+    """
 
     phase: int
     code: Operation
     when: int = 0
+    epoch: int = 0
+    again: bool = False
 
 
 class ClusterState:

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from ..context import Context
 
 GUESS = RULES["unordered-first-guess"]
+REFILLED = (
+    "the reader had waited for the bytes that were there before, and nothing that the copy's thread waited for implies "
+    "that it has read them"
+)
+"""The clause of a copy that overwrites bytes before they are read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,6 +218,8 @@ def _pending(conflict: Conflict, strict: bool) -> tuple[str, str | None, str]:
     unannounced = _unannounced(earlier)
     if unannounced:
         return "byte-count-mismatch", None, unannounced
+    if _is_refill(state, earlier, now):
+        return _of_reader(now), None, REFILLED
     stale = _stale_wait(state, earlier, now)
     if stale:
         return "stale-phase-wait", None, stale
@@ -267,6 +274,26 @@ def _unannounced(earlier: Access) -> str:
         return ""
     complete = f", and phase {found.phase - 1} is complete without them" if found.phase else ""
     return f"no expect_tx covers the bytes of copies at `{found.name}`{complete}: no wait there covers them"
+
+
+def _is_refill(state: ClusterState, earlier: Access, now: Access) -> bool:
+    """True if a copy refills bytes before their reader has read them: the reader has waited for what was there before,
+    and its signal that it has read is missing. Otherwise the reader has given them up, and has to wait again."""
+    flight = earlier.flight
+    if now.writes or flight is None or flight.operation.barrier is None or flight.heard is None:
+        return False
+    wait = state.waits.get((*flight.operation.barrier, now.me))
+    if wait is None or wait.again or not 0 <= wait.phase == flight.phase - 1:
+        return False
+    return (now.me != flight.me or now.flight is None) and bool(flight.heard[now.me] < wait.epoch)
+
+
+def _of_reader(now: Access) -> str:
+    """The rule of a copy that overwrites what an access reads."""
+    if now.flight is None:
+        return "data-race"
+    matrix = any(isinstance(source, OperandPlace) for source in now.flight.operation.sources)
+    return "operand-overwritten" if matrix else "store-source-overwritten"
 
 
 def _stale_wait(state: ClusterState, earlier: Access, now: Access) -> str:
