@@ -154,3 +154,13 @@ def test_a_thread_may_arrive_twice_where_one_thread_has_stood_for_both():
     for opened, found in ((both, set()), (two, {"double-arrival"})):
         body = init(2) + opened + wait() + "bar.sync 0;\n" + twice + wait(1, "1")
         assert {one.rule for one in findings(Example(body))} == found
+
+
+@pytest.mark.parametrize(("schedule", "seed"), [("lazy", 0), ("random", 1), ("starve", 2)])
+def test_a_second_arrival_at_the_clusters_barrier_is_found_and_the_run_goes_on(schedule: str, seed: int):
+    arrive, wait_for = "barrier.cluster.arrive.aligned;\n", "barrier.cluster.wait.aligned;\n"
+    stored = "setp.eq.and.u32 %p3, %rank, 1, %first;\n@%p3 st.global.u32 [%data], 7;\n"
+    body = arrive + "setp.eq.u32 %p4, %rank, 0;\n@%p4 barrier.cluster.arrive;\n" + wait_for + stored + arrive + wait_for
+    report = run(Example(body, cluster=2), schedule, seed)
+    assert [(one.rule, one.severity) for one in report.findings] == [("second-cluster-arrival", "error")]
+    assert report.counters.global_store_bytes > 0

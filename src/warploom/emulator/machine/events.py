@@ -163,9 +163,9 @@ class Observer:
 
     # -- ends --------------------------------------------------------------------------------------------------------
 
-    def refused(self, reason: str, what: MBarrier | Cta | tuple[Cta, int], by: Issuer) -> None:
+    def refused(self, reason: str, what: MBarrier | Cta | tuple[Cta, int] | BarrierUse, by: Issuer) -> None:
         """An error follows: "mbarrier-missing" (CTA, offset), "surplus-arrival" or "mbarrier-initialised-twice"
-        (MBarrier), "cta-exited" (Cta)."""
+        (MBarrier), "cta-exited" (Cta). After "cluster-barrier-order" (BarrierUse) the run goes on."""
 
     def exited(self, warp: Warp) -> None:
         """All threads of a warp have exited."""

@@ -103,13 +103,7 @@ def cluster_arrive(d: Decode) -> Step:
         key, lanes = (frame.cta.rank, frame.first_warp), mask_of(frame.active)
         owed = barrier.waiting.setdefault(key, [])
         if any(before & lanes for before, _ in owed):
-            frame.error(
-                InvalidOperandError,
-                "a thread arrives at the cluster barrier a second time without having waited",
-                code="cluster-barrier-order",
-                got="arrive, arrive",
-                hint="each barrier.cluster.arrive needs its barrier.cluster.wait before the next arrive",
-            )
+            _second_arrival(frame, barrier.phase)
         phase = barrier.phase
         phase.arrived[key] = phase.arrived.get(key, 0) | lanes
         owed.append((lanes, phase))
@@ -126,6 +120,21 @@ def cluster_arrive(d: Decode) -> Step:
         barrier.settle(cluster)
 
     return step
+
+
+def _second_arrival(frame: Frame, phase: Phase) -> None:
+    """A thread arrives again and has not waited, which is undefined. An observer reports it; the arrival counts once
+    for the phase that is open; the thread's next wait is for all phases at which it arrived."""
+    if not frame.machine.events.refused:
+        frame.error(
+            InvalidOperandError,
+            "a thread arrives at the cluster barrier a second time without having waited",
+            code="cluster-barrier-order",
+            got="arrive, arrive",
+            hint="each barrier.cluster.arrive needs its barrier.cluster.wait before the next arrive",
+        )
+    for listener in frame.machine.events.refused:
+        listener("cluster-barrier-order", phase, Issuer.of(frame))
 
 
 @HANDLERS.add("cluster.wait")

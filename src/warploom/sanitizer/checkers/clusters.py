@@ -1,6 +1,7 @@
-"""Before a warp accesses a peer CTA, it must know that the CTA has started; that CTA must not exit before.
+"""Before a warp accesses a peer CTA, it must know that the CTA has started; that CTA must not exit before. A thread
+arrives at the barrier of its cluster once before it waits.
 
-PTX ISA 5.1.5, 9.7.13.3.
+PTX ISA 5.1.5, 9.7.13.3, 9.7.13.4.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class PeerAccesses:
 class Clusters(Observer):
     """See the module's docstring."""
 
-    rules = ("cta-may-not-have-started", "cta-may-have-exited")
+    rules = ("cta-may-not-have-started", "cta-may-have-exited", "second-cluster-arrival")
     ignores = (WARPGROUP_MMA,)
 
     def __init__(self, context: Context) -> None:
@@ -109,13 +110,24 @@ class Clusters(Observer):
     # -- exits -----------------------------------------------------------------------------------------------------
 
     def refused(self, reason: str, what: object, by: Issuer) -> None:
-        """The machine stops at an access to a CTA that has exited, or to a barrier that does not exist yet."""
+        """The machine stops at an access to a CTA that has exited, or to a barrier that does not exist yet, but not at
+        a second arrival at the cluster's barrier."""
         cta = by.frame.cta
         state = self.context.state(cta)
         if reason == "cta-exited":
             self._may_have_exited(state, what.rank, state.clock_of(by).me, by.operation)  # type: ignore[attr-defined]
         elif reason == "mbarrier-missing" and what[0] is not cta:  # type: ignore[index]
             self._check_started(state, state.clock_of(by), cta, what[0], by.operation)  # type: ignore[index]
+        elif reason == "cluster-barrier-order" and not self.context.findings.seen(
+            "second-cluster-arrival", (by.operation,)
+        ):
+            warp = by.thread // 32
+            self.context.findings.add(
+                "second-cluster-arrival",
+                f"{actor(cta, warp)} arrives at the barrier of its cluster with {at(by.operation)}, and has not waited "
+                "since its last arrival",
+                (by.operation,), cta, warp,
+            )  # fmt: skip
 
     def exited(self, warp: Warp) -> None:
         cluster = warp.cta.cluster
