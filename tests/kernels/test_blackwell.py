@@ -11,7 +11,7 @@ import pytest
 from warploom.emulator.machine.async_operation import AsyncOperation
 from warploom.emulator.machine.events import Observer
 from warploom.errors import ArgumentError, UnrecordedWarning
-from warploom.kernels.blackwell import block_scaled, gemm, minimal, specialised
+from warploom.kernels.blackwell import block_scaled, gemm, grouped, minimal, specialised
 from warploom.kernels.blackwell.block_scaled import MXFP8, NVFP4, Format
 from warploom.lang import Kernel
 from warploom.runtime import B200
@@ -50,6 +50,34 @@ def test_a_kernel_is_right_and_clean_under_every_schedule(name: str, schedule: s
     a, b, expected = operands(dtype, *size)
     report = build().emulate(a, b, schedule=schedule, seed=1, machine=B200(sms=4))
     assert report.findings == []
+    np.testing.assert_allclose(report.outputs[-1].astype(float), expected, rtol=2**-8, atol=1e-2)
+
+
+@pytest.mark.sample(1, all=3)
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("limits", ["bounds", "offsets", "sizes"])
+def test_groups_of_any_size_are_right_and_clean_under_every_schedule(limits: str, schedule: str):
+    """One group is empty, one has a row, one two tiles of rows; with sizes there are gaps, which stay as they are."""
+    sizes, n, k = np.array([20, 0, 1, 129], np.int32), 24, 40
+    rows = 4 * 130 if limits == "sizes" else int(sizes.sum())
+    begins = np.arange(4, dtype=np.int32) * 130 if limits == "sizes" else (np.cumsum(sizes) - sizes).astype(np.int32)
+    a, b, products = operands("bf16", rows, 4 * n, k)
+    expected = np.full((rows, n), 7.0)
+    for group, (begin, size) in enumerate(zip(begins, sizes, strict=True)):
+        expected[begin : begin + size] = products[begin : begin + size, group * n : (group + 1) * n]
+    marks = {"bounds": (begins, begins + sizes), "offsets": (begins + sizes,), "sizes": (sizes,)}[limits]
+    report = grouped.build(config=gemm.Config(128, 32, 2), limits=limits).emulate(
+        a, b, *marks, out=np.full((rows, n), 7, TYPES["bf16"]), schedule=schedule, seed=1, machine=B200(sms=3)
+    )
+    assert report.findings == []
+    np.testing.assert_allclose(report.outputs[-1].astype(float), expected, rtol=2**-8, atol=1e-2)
+
+
+def test_the_last_columns_of_an_odd_n_are_stored_one_by_one_which_is_noted():
+    a, b, expected = operands("bf16", 260, 37, 72)
+    kernel = gemm.build(gemm.Config(tile_n=32, stages=2), whole=False)
+    report = kernel.emulate(a, b, out=np.zeros((260, 40), TYPES["bf16"])[:, :37], machine=B200(sms=4))
+    assert {(one.rule, one.severity) for one in report.findings} == {("uncoalesced-access", "performance")}
     np.testing.assert_allclose(report.outputs[-1].astype(float), expected, rtol=2**-8, atol=1e-2)
 
 

@@ -52,7 +52,7 @@ def assert_right(found: Run, dtype: str = "bf16") -> None:
 @pytest.mark.sample(2, all=4)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("of", [NARROW, CAUSAL, replace(WIDE, above=True)], ids=["64", "64 causal", "128 causal"])
-@pytest.mark.parametrize("queries, keys", [(130, 200), (1, 65), (200, 100)])
+@pytest.mark.parametrize("queries, keys", [(130, 200), (1, 65), (200, 100), (129, 190)])
 def test_ragged_lengths_are_right_and_clean_under_every_schedule(of, queries: int, keys: int, schedule: str):
     """Of 200 queries and 100 keys the first hundred see no key where it is causal: zeros, and -inf."""
     assert_right(run(of, operands(queries, keys, of), schedule=schedule, seed=1))

@@ -55,7 +55,9 @@ def build(
 
     Call it as kernel(a, b, ..., out=d). a is (M, K) or, if MN-major, (K, M); b is (N, K) or (K, N); d is (M, N).
     Between b and d come the arguments that `epilogue_arguments` names: arrays, then numbers. whole: rows of d are
-    multiples of 16 bytes; otherwise N is arbitrary. Raises ArgumentError if the configuration does not fit.
+    multiples of 16 bytes; otherwise N is arbitrary, and each thread stores the last elements of its row, up to 7 of 16
+    bits, one by one, which the check notes (`uncoalesced-access`). Raises ArgumentError if the configuration does not
+    fit.
     """
     config.check(product, fusion)
     tile, group, stages = (config.tile_m, config.tile_n), config.group, config.stages
