@@ -60,7 +60,6 @@ def test_emulate_reports_outputs_and_counters():
     assert report.counters.global_load_bytes == 2 * 4 * N and report.launch["grid"] == (4, 1, 1)
 
 
-@pytest.mark.parametrize("as_path", [False, True])
 def empty(target: str) -> str:
     return f".version 9.0\n.target {target}\n.address_size 64\n.visible .entry k() {{ ret; }}\n"
 
@@ -88,6 +87,7 @@ def test_a_machine_that_runs_the_kernels_target_is_taken(target, machine):
     assert emulate(empty(target), grid=1, block=32, machine=machine).ok
 
 
+@pytest.mark.parametrize("as_path", [False, True])
 def test_a_text_and_the_path_of_a_text_are_run_with_their_parameters_in_order(tmp_path, as_path):
     what = tmp_path / "scale_add.ptx"
     what.write_text(SCALE_ADD)

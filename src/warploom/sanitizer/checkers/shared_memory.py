@@ -22,7 +22,7 @@ from ..happens_before.gaps import FENCE, PENDING, WEAK, epoch_gap, gap
 from ..happens_before.journal import Journals
 from ..happens_before.state import ClusterState, record_of
 from ..happens_before.view import View
-from ..report.explain import REFILLED, Conflict, classify, history_of
+from ..report.explain import Conflict, classify, history_of
 from ..report.words import deed, side, who
 from ..shadow.covered import unordered_below, weak_below
 from ..shadow.places import granules_of
@@ -387,10 +387,7 @@ class SharedMemory(Observer):
         rule, severity, clause = classify(conflict, self.context)
         if rule == "overlapping-copies":
             state.overlaps[now] = (*state.overlaps.get(now, ()), earlier)
-        codes = (now.code, earlier.code)
-        if clause == REFILLED:  # the same finding as if the read had come first
-            codes = codes[::-1]
-        if self.context.findings.seen(rule, codes, severity):
+        if self.context.findings.seen(rule, codes := conflict.codes(clause), severity):
             return
         offset = shadow.first_byte(granules, hits)
         place = self.context.name(state, shadow.region, offset)

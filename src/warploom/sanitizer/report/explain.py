@@ -24,6 +24,7 @@ from .words import who
 
 if TYPE_CHECKING:
     from ...emulator.machine.memory import Region
+    from ...emulator.machine.operation import Operation
     from ..context import Context
 
 GUESS = RULES["unordered-first-guess"]
@@ -48,6 +49,11 @@ class Conflict:
     missing: str
     parts: Sequence[LaneRelease] = ()
     near: int = 0
+
+    def codes(self, clause: str) -> tuple[Operation, Operation]:
+        """The two instructions, the later one first; a refill is the same finding as if the read had come first."""
+        both = (self.now.code, self.earlier.code)
+        return both[::-1] if clause == REFILLED else both
 
 
 def classify(conflict: Conflict, context: Context) -> tuple[str, str | None, str]:
