@@ -11,17 +11,23 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import torch.nn.functional as functional  # noqa: E402
 from torch.nn.attention.flex_attention import and_masks, noop_mask, or_masks  # noqa: E402
 
 from warploom.errors import ArgumentError, ArgumentTypeError, TraceError  # noqa: E402
 from warploom.isa.dtypes import f32, s32  # noqa: E402
 from warploom.lang import Tile, kernel, ptx  # noqa: E402
-from warploom.operators.attention.captured import captured  # noqa: E402
+from warploom.operators.attention.captured import captured, spanned  # noqa: E402
+from warploom.operators.views import restrided  # noqa: E402
 
 THREADS = 64
 NUMBERS, BYTES = torch.arange(5.0) - 1.5, (torch.arange(THREADS) // 9).to(torch.uint8)
 TABLE = torch.arange(2.0 * THREADS).reshape(2, THREADS)
 HEADS = torch.tensor([0.5, 3.0])
+TURNED, SPREAD = torch.arange(3.0 * THREADS).reshape(THREADS, 3).t()[1:], torch.arange(9.0)[::4].expand(THREADS, 3)
+
+
+torch.library.define("warploom_tests::exp", "(Tensor x) -> Tensor")
 
 
 def causal(b: Any, h: Any, i: Any, j: Any) -> Any:
@@ -49,7 +55,7 @@ def computed(function: Any) -> Any:
 
     built = kernel(in_specs={"x": Tile("N", f32), **sizes}, out_specs={"y": Tile("N", f32)}, grid=1, block=THREADS,
                    arch="sm_90a", name="compute")(compute)  # fmt: skip
-    arrays = [np.asarray(each.detach() if isinstance(each, torch.Tensor) else each).reshape(-1) for each in made.given]
+    arrays = [restrided(each, (spanned(each),), (each.dtype.bytes,)).host for each in made.arrays]
     arrays = [each.view(np.uint8) if each.dtype == np.bool_ else each for each in arrays]
     return torch.as_tensor(built.emulate(scores().numpy(), *arrays).outputs[-1])
 
@@ -81,6 +87,9 @@ SAME = {
     "operators as functions": lambda s, b, h, i, j: torch.add(s, 1) + torch.eq(i, j + 1) * torch.remainder(i, 4),
     "negative indices": lambda s, b, h, i, j: NUMBERS[-1] + NUMBERS[i % 5 - 5] + TABLE[-1, i - j],
     "an index after the other": lambda s, b, h, i, j: TABLE[b][i] + TABLE[h][j] * 2 + len(TABLE) + TABLE.size(1),
+    "arrays with strides": lambda s, b, h, i, j: (
+        TURNED[h, i] + TURNED[0][j] * 2 + TURNED[-1, -1] + SPREAD[i, i % 3] * 1000 + SPREAD[j, 2]
+    ),
     "constants": lambda s, b, h, i, j: (
         torch.ones_like(s) * i + torch.zeros_like(i) + torch.full_like(s, 2.5) * j + i.new_full((), 3) * s
         + s.new_zeros(()) + torch.zeros((), dtype=s.dtype) + b.new_ones((), dtype=torch.bool) * (i > j)
@@ -90,6 +99,44 @@ SAME = {
     ),
     "masks of torch": lambda s, b, h, i, j: and_masks(causal, or_masks(even, noop_mask))(b, h, i, j) * s
     + or_masks(causal, even)(b, h, i, j),
+    "quotients with a rounding mode": lambda s, b, h, i, j: (
+        torch.div(i - j, 7, rounding_mode="floor") + torch.div(i - j, 5, rounding_mode="trunc") * 100
+        + torch.div(s, 0.7, rounding_mode="trunc") * 1e4 + torch.div(s, 0.7, rounding_mode="floor") * 1e5
+    ),
+    "sums with a factor": lambda s, b, h, i, j: torch.add(s, i, alpha=3) + torch.sub(j, i, alpha=2) + torch.rsub(s, j),
+    "by torch's names": lambda s, b, h, i, j: torch.mul(input=s, other=2) + torch.clamp(input=s, max=1, min=-1),
+    "steps": lambda s, b, h, i, j: (
+        torch.floor(s) + torch.ceil(s) * 10 + torch.round(s * 2) * 100 + torch.trunc(s) * 1000 + torch.sign(s) * 5
+        + torch.sign(i - j) * 7 + torch.floor(i)
+    ),
+    "remainders as in C": lambda s, b, h, i, j: torch.fmod(i - j, 7) + torch.fmod(i - j, -5) * 10 + torch.fmod(s, 0.7),
+    "powers": lambda s, b, h, i, j: (
+        s**3 + (s * s) ** 0.5 + (s.abs() + 1) ** -1.5 + torch.pow(s, 2) + (i % 3) ** 10 + s**0 + i**2.0
+        + torch.square(s)
+    ),
+    "extremes": lambda s, b, h, i, j: torch.min(i, j) + torch.max(s, -s) + s.clamp_min(-1).clamp_max(2) + s.clip(0, 1),
+    "questions": lambda s, b, h, i, j: (
+        torch.isnan(torch.log(s)) + torch.isinf(s / 0) * 2 + torch.isfinite(s) * 4 + torch.isnan(i) * 8
+        + s.log().isinf() * 16
+    ),
+    "methods that are operators": lambda s, b, h, i, j: (
+        s.add(1).mul(2).sub(i).div(3) + s.eq(s) + i.remainder(5) + s.pow(2)
+    ),
+    "small numbers keep their digits": lambda s, b, h, i, j: (
+        torch.expm1(s * 1e-4) * 1e4 + torch.log1p(s * 1e-4) * 1e4 + torch.erf(s * 1e-4) * 1e4
+    ),
+    "errors and exponentials": lambda s, b, h, i, j: (
+        torch.erf(s) + torch.expm1(s) + torch.log1p(s.abs()) + torch.log10(s + 4)
+    ),
+    "activations": lambda s, b, h, i, j: (
+        functional.relu(s) + functional.leaky_relu(s, 0.1) + functional.elu(s, 0.5) + functional.gelu(s)
+        + functional.silu(s) + functional.softplus(s, 2.0, 4.0) + functional.logsigmoid(s) + functional.relu6(s * 4)
+        + functional.softsign(s) + torch.relu(i - j)
+    ),
+    "a part with an argument": functools.partial(
+        lambda f, s, b, h, i, j: f(s), functools.partial(functional.leaky_relu, negative_slope=0.2)
+    ),
+    "an operator of torch itself": lambda s, b, h, i, j: torch.ops.aten.exp(s) + torch.ops.aten.relu.default(s),
     "bytes are numbers": lambda s, b, h, i, j: BYTES[i] + (BYTES[i] == BYTES[j]) * 100,
 }  # fmt: skip
 
@@ -105,7 +152,7 @@ def test_arrays_of_each_type_are_read(dtype: str) -> None:
     function = lambda s, b, h, i, j: numbers[i] * 1.0  # noqa: E731
     if dtype == "bfloat16":
         made = captured(function, "score_mod")
-        assert made.function.arrays == (("bf16", (THREADS,)),)
+        assert made.function.arrays == (("bf16", (THREADS,), None),)
         return
     torch.testing.assert_close(computed(function), in_torch(function))
 
@@ -113,8 +160,15 @@ def test_arrays_of_each_type_are_read(dtype: str) -> None:
 NOT_THERE = {
     "python's truth": lambda s, b, h, i, j: s if i > j else 0.0,
     "a chain": lambda s, b, h, i, j: 0 < i < j,
-    "another method": lambda s, b, h, i, j: s.erf(),
-    "another function": lambda s, b, h, i, j: torch.erf(s),
+    "another method": lambda s, b, h, i, j: s.lgamma(),
+    "another function": lambda s, b, h, i, j: torch.lgamma(s),
+    "someone else's operator with a name of torch's": lambda s, b, h, i, j: torch.ops.warploom_tests.exp(s),
+    "an argument that nothing reads": lambda s, b, h, i, j: torch.round(s, decimals=1),
+    "another rounding mode": lambda s, b, h, i, j: torch.div(s, 2, rounding_mode="up"),
+    "in place": lambda s, b, h, i, j: functional.relu(s, inplace=True),
+    "in place by name": lambda s, b, h, i, j: torch.relu_(s),
+    "one argument of two": lambda s, b, h, i, j: torch.max(s),
+    "a power of two values": lambda s, b, h, i, j: s**i,
     "math": lambda s, b, h, i, j: __import__("math").exp(s),
     "bits of floats": lambda s, b, h, i, j: s & 1,
     "another type": lambda s, b, h, i, j: s.to(torch.bfloat16),
@@ -206,6 +260,12 @@ def test_a_captured_value_is_the_one_that_it_has_now(way: str) -> None:
     assert len(keys) == (1 if arrays else 2)
 
 
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, s, b, h, i, j):
+        return s * 2
+
+
 def again(s, b, h, i, j):
     return again(s, b, h, i, j)
 
@@ -216,7 +276,8 @@ def again(s, b, h, i, j):
      (lambda s, b, h, i: s, ArgumentTypeError),
      ((lambda y: lambda s, b, h, i, j: s + y[i])(torch.zeros(0)), ArgumentError),
      ((lambda y: lambda s, b, h, i, j: s + y[i])(torch.zeros(2, dtype=torch.float64)), ArgumentTypeError),
-     ((lambda y: lambda s, b, h, i, j: s + y[i, j])(torch.zeros(2, 3).t()), ArgumentError)],
+     ((lambda y: lambda s, b, h, i, j: s + y[i])(np.zeros(3)[::-1].astype(np.float32)[::-1]), ArgumentError),
+     (Doubled.apply, ArgumentTypeError)],
 )  # fmt: skip
 def test_functions_that_cannot_be_taken_are_refused(function: Any, error: type[Exception]) -> None:
     with pytest.raises(error):

@@ -4,7 +4,7 @@
     mask_mod(batch, head, query, key) -> bool
 
 They receive `Value`s: registers with torch's arithmetic, which converts integers to floats if an operand is a float.
-torch's functions accept them (`__torch_function__`): where, abs, exp, minimum, logical_and and the rest of `FUNCTIONS`.
+torch's functions accept them (`__torch_function__`): `attention_pointwise.FUNCTIONS` lists them.
 Captured arrays become `Lookup`s, indexed by values or numbers; negative indices count from the end.
 
 A value that depends on the score may have a `slope`, its derivative with respect to the score, which is also a value.
@@ -15,7 +15,6 @@ kinks of abs, minimum and similar functions, the slope is torch's.
 from __future__ import annotations
 
 import math
-import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,21 +23,11 @@ from typing import Any
 
 from ...errors import SourceLocation, WarploomError
 from ...isa.dtypes import ALL, DType, f32, pred, s32, u8, u64
-from ...lang import ptx, reg
+from ...lang import ptx
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
-from .attention_values import (
-    ATTRIBUTES,
-    FUNCTIONS,
-    METHODS,
-    Value,
-    as_truth,
-    converted,
-    scaled,
-    slope_of,
-    trace_error,
-    where,
-)
+from . import attention_pointwise  # noqa: F401 - fills the table of functions
+from .attention_values import Value, slope_of, trace_error, where
 
 PACKAGE = str(Path(__file__).parents[2])
 
@@ -57,13 +46,13 @@ class Function:
 
     Attributes:
         key: identifies everything that the traced PTX depends on.
-        arrays: types and shapes of the captured arrays.
+        arrays: types, shapes and strides of the captured arrays; strides in elements, None for a contiguous array.
         call: called with the values and a Lookup for each array.
         where: the line where the caller defined the function, if it is known.
     """
 
     key: str
-    arrays: tuple[tuple[str, tuple[int, ...]], ...]
+    arrays: tuple[tuple[str, tuple[int, ...], tuple[int, ...] | None], ...]
     call: Callable[[Sequence[Any], Sequence[Any]], Any] = field(compare=False, repr=False)
     where: SourceLocation | None = field(default=None, compare=False)
 
@@ -79,7 +68,7 @@ class Function:
     def _traced(self, handles: Sequence[ArrayHandle], values: Sequence[Register], slope: Value | None) -> Value:
         given = [Value(value, natural=not value.dtype.is_float) for value in values]
         given[0].slope = slope
-        found = [Lookup(handle, dtype, shape) for handle, (dtype, shape) in zip(handles, self.arrays, strict=True)]
+        found = [Lookup(handle, *array) for handle, array in zip(handles, self.arrays, strict=True)]
         try:
             return Value.of(self.call(given, [each if each.ndim else each[()] for each in found]))
         except WarploomError as error:
@@ -95,8 +84,14 @@ class Function:
             raise failed from error
 
     def sizes(self) -> list[tuple[int, DType]]:
-        """Element counts and types of the arrays."""
-        return [(math.prod(shape), u8 if name == pred.name else ALL[name]) for name, shape in self.arrays]
+        """Element counts, with those between the strides, and types of the arrays."""
+        return [(_span(shape, steps), u8 if name == pred.name else ALL[name]) for name, shape, steps in self.arrays]
+
+
+def _span(shape: tuple[int, ...], steps: tuple[int, ...] | None) -> int:
+    if steps is None:
+        return math.prod(shape)
+    return 1 + sum((length - 1) * step for length, step in zip(shape, steps, strict=True))
 
 
 class Lookup:
@@ -106,8 +101,11 @@ class Lookup:
         shape: shape of the remaining array.
     """
 
-    def __init__(self, array: ArrayHandle, dtype: str, shape: tuple[int, ...], at: Value | None = None) -> None:
-        self._array, self._dtype, self._at = array, dtype, at
+    def __init__(
+        self, array: ArrayHandle, dtype: str, shape: tuple[int, ...], steps: tuple[int, ...] | None = None,
+        at: Value | None = None,
+    ) -> None:  # fmt: skip
+        self._array, self._dtype, self._steps, self._at = array, dtype, steps, at
         self.shape, self.ndim = shape, len(shape)
 
     def __len__(self) -> int:
@@ -126,11 +124,12 @@ class Lookup:
         if len(places) > self.ndim:
             raise trace_error("a captured array has fewer dimensions", self.ndim, f"{len(places)} indices")
         at = Value.of(0) if self._at is None else self._at
-        for place, length in zip(places, self.shape, strict=False):
-            at = at * length + _place(place, length)
+        for number, (place, length) in enumerate(zip(places, self.shape, strict=False)):
+            found = _place(place, length)
+            at = at * length + found if self._steps is None else at + found * self._steps[number]
         left = self.shape[len(places) :]
         if left:
-            return Lookup(self._array, self._dtype, left, at)
+            return Lookup(self._array, self._dtype, left, self._steps and self._steps[len(places) :], at)
         dtype = self._array.dtype
         found = ptx.load(dtype, ptx.addr(self._array.pointer() + at.integer().to(u64) * dtype.bytes))
         if self._dtype == pred.name:
@@ -152,119 +151,3 @@ def _place(index: Any, length: int) -> Value:
     if place.natural:
         return place
     return where(place < 0, place + length, place)
-
-
-Slope = Callable[[Value, Value], Value]
-"""Computes the derivative of a function from its argument and its value."""
-
-
-def _unary(operate: Callable[[Register], Register], slope: Slope) -> Callable[[Any], Value]:
-    def apply(x: Any) -> Value:
-        given = Value.of(x)
-        found = Value(operate(given.floating()))
-        return found if given.slope is None else found.sloping(scaled(given.slope, slope(given.flat(), found.flat())))
-
-    return apply
-
-
-def _approximate(opcode: str, slope: Slope) -> Callable[[Any], Value]:
-    def operate(x: Register) -> Register:
-        result = reg.scalar(f32)
-        ptx.inst(opcode, result, x)
-        return result
-
-    return _unary(operate, slope)
-
-
-def _extreme(operate: Callable[[Any, Any], Any], sign: int) -> Callable[[Any, Any], Value]:
-    """minimum (sign -1) and maximum (1); two equal arguments each get half of the slope."""
-
-    def apply(a: Any, b: Any) -> Value:
-        left, right = Value.of(a), Value.of(b)
-        found = left._compute(right, operate)
-        if left.slope is None and right.slope is None:
-            return found
-        of_left, of_right, ahead = slope_of(left), slope_of(right), (left.flat() - right.flat()) * sign
-        both = (of_left + of_right) * 0.5
-        return found.sloping(where(ahead > 0, of_left, where(ahead < 0, of_right, both)))
-
-    return apply
-
-
-def _clamped(x: Any, min: Any = None, max: Any = None) -> Value:  # noqa: A002 - torch's names
-    value = Value.of(x)
-    if (slope := value.slope) is not None:  # as in torch: the slope of x between the bounds and on them
-        inside = Value(True)
-        for bound, beyond in ((min, lambda a, b: a >= b), (max, lambda a, b: a <= b)):
-            inside = inside if bound is None else inside & beyond(value.flat(), Value.of(bound).flat())
-        slope = where(inside, slope.flat(), 0.0)
-    if min is not None:
-        value = value._compute(min, ptx.math.max)
-    if max is not None:
-        value = value._compute(max, ptx.math.min)
-    return Value(value.held, slope)
-
-
-_LN2 = math.log(2)
-_exp = _unary(lambda x: ptx.math.ex2(x * math.log2(math.e)), lambda x, y: y)
-_sin: Callable[[Any], Value] = _approximate("sin.approx.f32", lambda x, y: _cos(x))
-_cos: Callable[[Any], Value] = _approximate("cos.approx.f32", lambda x, y: -_sin(x))
-
-
-def _sigmoid(x: Any) -> Value:
-    given = Value.of(x)
-    found = 1.0 / (1.0 + _exp(-given.flat()))
-    return found if given.slope is None else found.sloping(scaled(given.slope, found * (1.0 - found)))
-
-
-FUNCTIONS |= {
-    "where": where, "abs": lambda x: abs(Value.of(x)), "absolute": lambda x: abs(Value.of(x)), "exp": _exp,
-    "exp2": _unary(ptx.math.ex2, lambda x, y: y * _LN2), "log2": _unary(ptx.math.lg2, lambda x, y: 1.0 / (x * _LN2)),
-    "log": _unary(lambda x: ptx.math.lg2(x) * _LN2, lambda x, y: 1.0 / x),
-    "tanh": _approximate("tanh.approx.f32", lambda x, y: 1.0 - y * y), "sin": _sin, "cos": _cos,
-    "sqrt": _approximate("sqrt.approx.f32", lambda x, y: 0.5 / y),
-    "rsqrt": _approximate("rsqrt.approx.f32", lambda x, y: y * y * y * -0.5), "sigmoid": _sigmoid,
-    "maximum": _extreme(ptx.math.max, 1), "minimum": _extreme(ptx.math.min, -1), "clamp": _clamped,
-    "neg": lambda x: -Value.of(x),
-    "logical_and": lambda a, b: as_truth(a) & as_truth(b), "logical_or": lambda a, b: as_truth(a) | as_truth(b),
-    "logical_xor": lambda a, b: as_truth(a) ^ as_truth(b), "logical_not": lambda a: ~as_truth(a),
-    "bitwise_and": lambda a, b: Value.of(a) & b, "bitwise_or": lambda a, b: Value.of(a) | b,
-    "bitwise_xor": lambda a, b: Value.of(a) ^ b, "bitwise_not": lambda a: ~Value.of(a),
-    "bitwise_left_shift": lambda a, b: Value.of(a) << b, "bitwise_right_shift": lambda a, b: Value.of(a) >> b,
-}  # fmt: skip
-
-# -- constants -----------------------------------------------------------------------------------------------------
-
-
-def _kind(x: Value) -> str:
-    return "bool" if x.is_truth else "float32" if x.is_float else "int32"
-
-
-def _like(x: Any, number: Any, *, dtype: Any = None, **_: Any) -> Value:
-    """A constant of the value's type, or of `dtype`, like torch.full_like."""
-    return converted(Value.of(number), _kind(Value.of(x)) if dtype is None else dtype)
-
-
-def _new(x: Value, size: Any, number: Any, **named: Any) -> Value:
-    """A constant, like torch.Tensor.new_full."""
-    if isinstance(size, int) or len(size):
-        raise trace_error("a value inside the kernel has no dimensions", "size ()", repr(size))
-    return _like(x, number, **named)
-
-
-FUNCTIONS |= {
-    "full_like": _like,
-    "ones_like": lambda x, **named: _like(x, 1, **named),
-    "zeros_like": lambda x, **named: _like(x, 0, **named),
-}
-METHODS |= {
-    "new_full": _new,
-    "new_ones": lambda x, size=(), **named: _new(x, size, 1, **named),
-    "new_zeros": lambda x, size=(), **named: _new(x, size, 0, **named),
-}
-ATTRIBUTES |= {
-    "dtype": lambda x: getattr(sys.modules.get("torch"), _kind(x), None),
-    "device": lambda _: None,
-    "ndim": lambda _: 0,
-    "shape": lambda _: (),
-}

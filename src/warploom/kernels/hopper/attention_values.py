@@ -6,8 +6,6 @@ Bit operations, quotients and remainders are as in Python and torch. For `slope`
 
 from __future__ import annotations
 
-import math
-import operator
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -20,7 +18,7 @@ from ...lang.trace import Trace
 from ...lang.values import Register
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
-"""torch's functions that accept values, by name; filled by `attention_functions`."""
+"""torch's functions and operators that accept values, by name; filled by `attention_pointwise`."""
 
 
 class Value:
@@ -187,17 +185,11 @@ class Value:
         return found
 
     def __pow__(self, power: Any) -> Value:
-        if not isinstance(power, int) or not 1 <= power <= 8:
-            raise trace_error("an exponent must be a small whole number", "1 to 8", repr(power))
-        result = self
-        for _ in range(power - 1):
-            result = result * self
-        return result
+        found: Value = FUNCTIONS["pow"](self, power)
+        return found
 
     def __rpow__(self, base: Any) -> Value:
-        if not isinstance(base, (int, float)) or not 0 < base < math.inf:
-            raise trace_error("the base of a power must be a positive number", "a positive number", repr(base))
-        found: Value = FUNCTIONS["exp2"](self * math.log2(base))
+        found: Value = FUNCTIONS["pow"](base, self)
         return found
 
     # -- bits ------------------------------------------------------------------------------------------------------
@@ -288,12 +280,17 @@ class Value:
 
     @classmethod
     def __torch_function__(cls, function: Any, _: Any, args: Any = (), named: Any = None) -> Any:
-        name = function.__name__
-        if name.strip("_") in OPERATORS:  # a torch scalar to the left of a value, or torch.eq
-            return OPERATORS[name.strip("_")](*map(Value.of, args))
-        if name not in FUNCTIONS:
-            raise trace_error(f"torch.{name} does not exist inside the kernel", ", ".join(sorted(FUNCTIONS)), name)
+        name = function.__name__.partition(".")[0].removeprefix("__").removesuffix("__")  # tanh.default, __and__
+        if name not in FUNCTIONS or not _of_torch(function):
+            called = f"torch.{name}" if _of_torch(function) else f"{function.__module__}.{name}"
+            raise trace_error(f"{called} does not exist inside the kernel", ", ".join(sorted(FUNCTIONS)), name)
         return FUNCTIONS[name](*args, **(named or {}))
+
+
+def _of_torch(function: Any) -> bool:
+    """False for others' functions and registered operators that have the name of one of torch's."""
+    module = getattr(function, "__module__", None) or "torch"
+    return bool(module == "torch._ops.aten" or (module.startswith("torch") and not module.startswith("torch._ops")))
 
 
 def converted(x: Value, dtype: Any) -> Value:
@@ -329,14 +326,6 @@ METHODS: dict[str, Callable[..., Any]] = {
 """Tensor methods that torch lacks as functions, or whose arguments are in another order."""
 ATTRIBUTES: dict[str, Callable[[Value], Any]] = {}
 """Tensor attributes of values; `attention_functions` fills this."""
-OPERATORS: dict[str, Callable[..., Any]] = {
-    name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "eq", "ne", "lt", "le", "gt", "ge")
-} | {
-    "div": operator.truediv, "true_divide": operator.truediv, "floor_divide": operator.floordiv,
-    "floordiv": operator.floordiv, "remainder": operator.mod, "mod": operator.mod, "pow": operator.pow,
-    "rpow": lambda a, b: b**a, "rsub": lambda a, b: b - a, "rdiv": lambda a, b: b / a,
-}  # fmt: skip
-"""Operators by torch's names."""
 
 
 def _rounded_down(x: Value) -> Value:

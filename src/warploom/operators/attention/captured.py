@@ -38,7 +38,7 @@ Give = Callable[["Rebuild"], Any]
 
 @dataclass
 class Captured:
-    """A function for the kernel and the contiguous arrays that it needs; `given`: the arrays as captured."""
+    """A function for the kernel and the arrays that it needs; `given`: the arrays as captured."""
 
     function: Function
     arrays: list[ArrayView]
@@ -77,7 +77,7 @@ class _Reader:
         """Return a callable that rebuilds the function from the stand-ins."""
         if isinstance(function, functools.partial):
             names = _names(function.func)
-            called = self.read(function.func)
+            called = self._kept(function.func, names)
             first, named = self._kept(function.args, names), self._kept(function.keywords, names)
             return lambda making: functools.partial(called(making), *first(making), **named(making))
         if not isinstance(function, (types.FunctionType, types.MethodType)):
@@ -88,6 +88,12 @@ class _Reader:
                 )
             function = types.MethodType(method, function)
         if isinstance(function, types.MethodType):
+            if _module(function.__func__) in LIBRARIES:
+                raise ArgumentTypeError(
+                    f"`{self.name}` calls a method of a library, which cannot become part of a kernel",
+                    expected="a function of torch's functions", got=function.__qualname__,
+                    hint="torch.autograd.Function.apply cannot be traced: write its forward pass",
+                )  # fmt: skip
             own = self._kept(function.__self__, _names(function))
             called = self.read(function.__func__)
             return lambda making: functools.partial(called(making), own(making))
@@ -176,13 +182,13 @@ class _Reader:
                     f"`{self.name}` captures an array of a type that it cannot read",
                     expected=", ".join(map(str, TYPES)), got=found.describe(),
                 )  # fmt: skip
-            if not found.contiguous:
+            if any(step < 0 or step % found.dtype.bytes for step in found.strides):
                 raise ArgumentError(
-                    f"`{self.name}` captures an array that is not contiguous", got=found.describe(),
-                    hint="call .contiguous()", code="wrong-layout"
+                    f"`{self.name}` captures an array whose strides are negative, or no whole elements",
+                    got=found.describe(), hint="call .contiguous(), or np.ascontiguousarray", code="wrong-layout"
                 )  # fmt: skip
             check_countable(
-                f"elements in an array that `{self.name}` captures", found.size, "capture parts of it", ELEMENTS
+                f"elements in an array that `{self.name}` captures", spanned(found), "capture parts of it", ELEMENTS
             )
             if not found.size:
                 raise ArgumentError(f"`{self.name}` captures an array without elements", got=found.describe())
@@ -211,9 +217,13 @@ def _of_library(value: Any) -> bool:
     if isinstance(value, (types.ModuleType, enum.Enum)):
         return True
     if isinstance(value, (type, types.BuiltinFunctionType, types.FunctionType, np.ufunc)):
-        module = getattr(value, "__module__", None) or "builtins"
-        return module.partition(".")[0] in LIBRARIES and "flex_attention" not in module
+        return _module(value) in LIBRARIES and "flex_attention" not in str(value.__module__)
     return type(value).__module__ == "torch" and type(value).__name__ in ("dtype", "device")
+
+
+def _module(value: Any) -> str:
+    """The name of the package that a function or type is from."""
+    return (getattr(value, "__module__", None) or "builtins").partition(".")[0]
 
 
 def _description(value: Any) -> str:
@@ -239,10 +249,21 @@ def captured(function: Any, name: str) -> Captured:
             got=str(error),
         ) from None
     views = [replace(each, dtype=u8) if each.dtype is pred else each for each in reader.views]
-    arrays = tuple((each.dtype.name, each.shape) for each in reader.views)
+    arrays = tuple((each.dtype.name, each.shape, _steps(each)) for each in reader.views)
     key = hashlib.sha256(repr((name, reader.parts, arrays)).encode()).hexdigest()
     traced = Function(key, arrays, lambda values, stand_ins: make(Rebuild(stand_ins))(*values), _line_of(function))
     return Captured(traced, views, reader.given)
+
+
+def spanned(array: ArrayView) -> int:
+    """Elements from the first to the last one, with those between them."""
+    return 1 + sum((length - 1) * (step // array.dtype.bytes)
+                   for length, step in zip(array.shape, array.strides, strict=True))  # fmt: skip
+
+
+def _steps(array: ArrayView) -> tuple[int, ...] | None:
+    """Elements from one index to the next in each dimension; None for a contiguous array."""
+    return None if array.contiguous else tuple(step // array.dtype.bytes for step in array.strides)
 
 
 def _line_of(function: Any) -> SourceLocation | None:

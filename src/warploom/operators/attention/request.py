@@ -22,7 +22,7 @@ from ..dispatch_hook import refuse_gradients
 from ..spec.problem import TMA_BYTES
 from ..views import restrided
 from .blocks import check_block_mask, function_of
-from .captured import captured
+from .captured import captured, spanned
 from .limits import check_lengths, within
 from .scales import check_fast, check_scales, positive
 
@@ -275,7 +275,7 @@ def _with_functions(
                 raise ArgumentError(
                     f"`{name}_mod` captures an array on another device", expected=views["q"].place, got=array.place
                 )
-            views[f"{name}_{number}"] = restrided(array, (max(1, array.size),), (array.dtype.bytes,))
+            views[f"{name}_{number}"] = restrided(array, (spanned(array),), (array.dtype.bytes,))
     if score_mod is not None:
         numbers = numbers | {"scale": LOG2_E, "inner": numbers["scale"] / LOG2_E}
     return of, numbers
