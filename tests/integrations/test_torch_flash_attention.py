@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 from torch.nn import functional  # noqa: E402
 from torch.nn.attention import flex_attention as flex  # noqa: E402
 
+import warploom  # noqa: E402
 import warploom.torch as wt  # noqa: E402
 from tests.errors import refused  # noqa: E402
 from warploom.integrations.torch import attention as ours  # noqa: E402
@@ -77,17 +78,17 @@ def test_sequences_one_after_the_other_have_gradients() -> None:
     assert (qkv.grad.double() - exact.grad).norm() <= 0.02 * exact.grad.norm()
 
 
-@pytest.mark.parametrize("paged", [False, True])
-def test_new_keys_are_written_to_the_cache_and_seen(paged: bool) -> None:
+@pytest.mark.parametrize("paged, compiled", [(False, False), (True, False), (True, True)])
+def test_new_keys_are_written_to_the_cache_and_seen(paged: bool, compiled: bool) -> None:
+    call = wt.flash_attn_with_kvcache
+    call = torch.compile(call, backend="aot_eager", fullgraph=True) if compiled else call
     torch.manual_seed(0)
     table = torch.tensor([[3, 1, 0], [7, 2, 9]], dtype=torch.int32) if paged else None
     shape = (10, 16, 2, 32) if paged else (2, 48, 2, 32)
     caches, new = [normal(*shape) for _ in range(2)], [normal(2, 2, 2, 32) for _ in range(2)]
     q, lengths = normal(2, 2, 4, 32), torch.tensor([15, 33], dtype=torch.int32)
     written = [each.clone() for each in caches]
-    out, lse = wt.flash_attn_with_kvcache(
-        q, *written, *new, cache_seqlens=lengths, block_table=table, causal=True, return_softmax_lse=True
-    )
+    out, lse = call(q, *written, *new, cache_seqlens=lengths, block_table=table, causal=True, return_softmax_lse=True)
     for row, length in enumerate(lengths.tolist()):
         whole = [each[table[row]].flatten(0, 1) if paged else each[row] for each in caches]
         seen = [torch.cat([each[:length], more[row]])[None] for each, more in zip(whole, new, strict=True)]
@@ -96,6 +97,27 @@ def test_new_keys_are_written_to_the_cache_and_seen(paged: bool) -> None:
         close(lse[row : row + 1], logarithms)
     again = wt.flash_attn_with_kvcache(q, *written, cache_seqlens=lengths + 2, block_table=table, causal=True)
     assert torch.equal(again, out)
+
+
+@pytest.mark.parametrize("one", [False, True])
+def test_a_step_over_a_cache_is_an_operator_under_compile(one: bool) -> None:
+    torch.manual_seed(0)
+    q, k, v = (x.transpose(1, 2) for x in (normal(2, 3, 4, 32), normal(2, 40, 2, 32), normal(2, 40, 2, 32)))
+    q, lengths, sinks = q[:, :, 0] if one else q, torch.tensor([7, 40], dtype=torch.int32), torch.randn(4)
+    factors = torch.rand(2, 2) + 0.5
+    k, v = k.to(torch.float8_e4m3fn), v.to(torch.float8_e4m3fn)
+
+    def step(q, k, v):
+        more = {"window": 9, "sinks": sinks, "k_scale": 2.0, "scale": 0.3} if one else {"softcap": 3.0}
+        scales = {} if one else {"k_scale": factors, "v_scale": factors}
+        return warploom.attention_decode(q, k, v, lengths, causal=one, return_lse=True, **more, **scales)
+
+    graph = torch.compile(step, backend="aot_eager", fullgraph=True)
+    for found, wanted in zip(graph(q, k, v), step(q, k, v), strict=True):
+        assert torch.equal(found, wanted)
+    if one:
+        with refused("argument"):
+            torch.compile(step, backend="aot_eager")(q.clone().requires_grad_(), k, v)
 
 
 Q, K, CACHE = normal(2, 2, 4, 32), normal(2, 2, 2, 32), normal(2, 64, 2, 32)

@@ -38,6 +38,7 @@ from .arguments import (
 from .attention import attend as attend  # `operators` looks it up here
 from .attention_varlen import attend_varlen as attend_varlen
 from .custom_operator import NAMESPACE, define
+from .decode_operator import traced_decode as traced_decode  # registers warploom::attention_decode
 from .sharding import check_all_sharded, sharded, sums_apart
 from .tracing import untraced
 

@@ -24,7 +24,7 @@ from ...operators.attention import calls, gradients
 from ...operators.attention.captured import captured
 from ...operators.attention.request import LAYOUTS, check_options, fits_head
 from ...operators.dispatch_hook import refuse_gradients
-from .arguments import SIXTEEN, plain
+from .arguments import SIXTEEN, end_graph, plain
 from .custom_operator import OnceDifferentiable, define_both
 from .tracing import constant_result, outside_graphs, untraced
 
@@ -58,6 +58,7 @@ def attend(
     q, k, v = sixteen_bits(q, k, v)
     functions = {"score_mod": score_mod, "mask_mod": mask_mod, "block_mask": block_mask}
     if any(each is not None for each in functions.values()):
+        end_graph("functions of scores and masks become part of a kernel, outside of the graph")
         options = {"causal": causal, "scale": scale, "window": window, "softcap": softcap, "layout": layout}
         result, sums = modified(plain(q), plain(k), plain(v), plain(sinks), options | functions)
         return (result, sums) if return_lse else result

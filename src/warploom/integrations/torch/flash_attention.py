@@ -124,7 +124,10 @@ def flash_attn_with_kvcache(
         given["causal"] = True
     if k is not None and v is not None:
         after = {"lengths": lengths + k.shape[1]}
-        decode.read(tensors | after, numbers={}, **given)  # what does not fit is refused before the cache is written
+        if not torch.compiler.is_compiling():  # a graph checks when it runs
+            decode.read(
+                tensors | after, numbers={}, **given
+            )  # what does not fit is refused before the cache is written
         append(tensors, k, v)
         lengths = after["lengths"]
     out, lse = decode.attention_decode(q, k_cache, v_cache, lengths, table=block_table, return_lse=True, **given)

@@ -27,9 +27,9 @@ from ...errors import ArgumentError
 from ...kernels.hopper.attention_decode_config import MOST_ROWS
 from ...operators.attention import calls
 from ...operators.attention.decode import attention_decode
-from . import decode_operator  # noqa: F401 - registers warploom::attention_decode
 from . import transformers_experts as experts
 from .attention import fit, runs_on
+from .decode_operator import traced_decode
 from .fused import PLAIN, wanted
 
 NAME = "warploom"
@@ -293,7 +293,8 @@ def _traced(
         return None
     q, k, v = (each.transpose(1, 2) for each in (query, key, value))
     lengths = getattr(mask, LENGTHS)
-    found: Tensor = torch.ops.warploom.attention_decode(q, k, v, lengths, scores.sinks, scores.scaling, scores.softcap)
+    options = {"sinks": scores.sinks, "scale": scores.scaling, "softcap": scores.softcap}
+    found: Tensor = traced_decode(q, k, v, lengths, layout="bshd", **options)
     return found
 
 

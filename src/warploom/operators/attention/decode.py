@@ -18,6 +18,7 @@ from ...runtime.launch_template import Launched
 from ...runtime.program import Program
 from ...settings import config as settings
 from .. import kernel_cache
+from ..dispatch_hook import load_torch_plugin
 from ..spec.gpu import EMULATED, gpu_of
 from ..spec.problem import TMA_BYTES
 from ..views import restrided
@@ -137,15 +138,19 @@ def attention_decode(
     return compute(tensors, partial(read, **options), static, out, lse, return_lse, config, family, form)
 
 
-def attention_step(
-    q: Any, k: Any, v: Any, lengths: Any, *, sinks: Any = None, scale: float | None = None, softcap: float | None = None
-) -> Any:
-    """`attention_decode` in the layout "bshd", with memory that is freed after the call: for graphs of `torch.compile`,
-    which own all memory. It clears counters each time."""
-    tensors = {"q": q, "k": k, "v": v, "lengths": lengths} | ({} if sinks is None else {"sinks": sinks})
-    options: dict[str, Any] = {"layout": "bshd", "causal": True, "scale": scale, "window": None, "softcap": softcap}
+def attention_step(tensors: dict[str, Any], **options: Any) -> Any:
+    """`attention_decode` and the log-sum-exp, with memory that is freed after the call: for graphs of `torch.compile`,
+    which own all memory. It clears counters each time. Tensors by name, and all options of `read`."""
     family = Family(DecodeConfig, partial(run, kept=False), "")
-    return compute(tensors, partial(read, **options, numbers={}), None, None, None, False, None, family)
+    return compute(tensors, partial(read, **options), None, None, None, True, None, family)
+
+
+def _compiled(*arrays: Any, **options: Any) -> Any:
+    """What torch.compile traces instead of `attention_decode` until the PyTorch plug-in is loaded."""
+    return load_torch_plugin() and attention_decode._torchdynamo_inline(*arrays, **options)  # type: ignore[attr-defined]
+
+
+attention_decode._torchdynamo_inline = _compiled  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
