@@ -57,6 +57,8 @@ HARMLESS: dict[tuple[str, str], str] = {
     "its tile does not pass the guard and is computed exactly",
     ("forward", "WholeStore: the CTA ends before its stores"): "every store's memory has been read before its slot is "
     "let go, and what is written is there when the grid ends",
+    ("forward", "a sequence's rows stored one by one, and nobody meets before the slot is let go"): "these rows are "
+    "stored from registers, and the thread that lets the queries go has waited for the products of its whole warpgroup",
     ("backward", "dK: WholeStore without its first meeting"): _OWN_ROWS,
     ("backward", "both results through one memory"): "the first store is waited for to its end, and the consumer's "
     "warps meet before the second one is written",

@@ -26,6 +26,7 @@ PLACES = {
     "warp": "kernels.hopper.attention_decode_warp",
     "combine": "kernels.hopper.attention_decode_combine",
     "work": "kernels.hopper.attention_decode_work",
+    "cluster": "kernels.hopper.attention_decode_cluster",
     "backward": "kernels.hopper.attention_backward",
     "backward rows": "kernels.hopper.attention_backward_rows",
     "backward functions": "kernels.hopper.attention_backward_functions",

@@ -267,6 +267,10 @@ def _decode_config(page: int = 0, tokens: int | None = 100, **more: Any) -> Any:
     return decode_config(of, 2, page or None, tokens)
 
 
+def _clusters(size: int) -> Any:
+    return replace(_decode_config(), cluster=size)
+
+
 def _cases(family: str) -> dict[str, Case]:
     capped, sunk = replace(NARROW, softcap=True), replace(CAUSAL, sinks=True)
     exact, both = replace(ONE, guarded=False), captured(lambda s, b, h, i, j: s * 2 - s, "score_mod").function
@@ -319,6 +323,10 @@ def _cases(family: str) -> dict[str, Case]:
             name: partial(called, compute=partial(decode, cache, *more))
             for name, (cache, *more) in {
                 "few": (Cache((129, 300), heads=(2, 1), options={"config": _decode_config()}),),
+                "clusters": (Cache((129, 300, 0, 1), heads=(2, 1), options={"config": _clusters(4)}),),
+                "cluster's window": (
+                    Cache((300,), heads=(2, 1), options={"config": _clusters(8), "window": 100}),
+                ),
                 "rounds": (Cache((190,), heads=(2, 1), options={"config": replace(_decode_config(), together=2)}),),
                 "many": (Cache((63, 0, 1, 300)),),
                 "twice": (Cache((129, 300), heads=(2, 1), options={"config": _decode_config()}), 4e-3, 2),
