@@ -222,8 +222,12 @@ class MBarriers(Observer):
     ) -> str | None:
         """The severity where some warps may not have seen the initialisation."""
         known = all(record.met_long_ago(clock, init) for clock in late)
-        if not self.context.strict and init.cta in state.publishing:  # CUTLASS fences its rings, not its last barrier
-            known = known or all(record.met_relaxed(clock, init) for clock in late)
+        if not self.context.strict:  # CUTLASS fences its rings, not its last barrier
+            fences = state.publishing.get(init.cta, {}).items()
+            known = known or all(
+                record.met_relaxed(clock, init) and any(clock.weak[me] >= epoch for me, epoch in fences)
+                for clock in late
+            )
         return WARNING if known else None
 
     def _check_wait_scope(self, barrier: MBarrier, frame: Frame, released: Operation) -> None:

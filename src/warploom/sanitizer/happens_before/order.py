@@ -187,8 +187,8 @@ class Order(Observer):
                     clock.fence(mask, effect.order.scope, total=effect.order.sem == "sc")
                 elif effect.kind == "mbarrier_init":
                     for barrier in state.unfenced.pop(clock.me, []):
-                        barrier.fenced = True
-                        state.publishing.add(frame.cta)
+                        barrier.fenced = clock.epoch
+                        state.publishing.setdefault(frame.cta, {}).setdefault(clock.me, clock.epoch)
                 elif effect.kind == "proxy:async" and effect.direction != "acquire":
                     # an acquire carries nothing that a release has not
                     whole = not frame.cta.warps[clock.me % state.per_cta].alive & ~mask

@@ -95,7 +95,8 @@ class PhaseRecord:
 class BarrierRecord:
     """An mbarrier: the current phase, the preceding one, and the number of the access that initialised it.
 
-    `fenced`: its thread has executed fence.mbarrier_init since, so that a relaxed cluster barrier makes it visible.
+    `fenced`: the epoch in which its thread has executed fence.mbarrier_init since; a relaxed cluster barrier that it
+    arrived at later makes it visible.
     `met`: the epoch in which that thread's warp then arrived at a cluster barrier, unfenced: a warp that knows of
     later epochs passed that barrier long ago.
     `always`: the lanes that arrived in every complete phase, by (CTA, warp), if each phase had as many lanes as
@@ -105,7 +106,7 @@ class BarrierRecord:
     current: PhaseRecord
     previous: PhaseRecord
     access: int
-    fenced: bool = False
+    fenced: int | None = None
     met: int | None = None
     always: dict[tuple[Cta, int], int] | None = None
 
@@ -119,7 +120,7 @@ class BarrierRecord:
 
     def visible_to(self, clock: WarpClock, init: Access) -> bool:
         """True if a warp knows that the barrier is initialised."""
-        return clock.c[init.me] >= init.epoch or self.fenced and clock.weak[init.me] >= init.epoch
+        return clock.c[init.me] >= init.epoch or self.fenced is not None and clock.weak[init.me] >= self.fenced
 
 
 def record_of(barrier: MBarrier) -> BarrierRecord:
@@ -151,7 +152,7 @@ class ClusterState:
         waits: (CTA, offset of a barrier, warp) -> its latest wait.
         glances: warp -> the last wait it executed whose result nothing uses.
         unfenced: barriers that a warp has initialised since its last fence.mbarrier_init.
-        publishing: CTAs in which fence.mbarrier_init has published a barrier.
+        publishing: CTA -> warp -> the epoch in which its fence.mbarrier_init first published a barrier.
         relaxed: warp -> its epoch at its last relaxed arrival at the cluster barrier.
         places: what was released at an address of shared memory.
         waited_for_grid: warps that passed griddepcontrol.wait -> their epoch after it.
@@ -181,7 +182,7 @@ class ClusterState:
         self.exits: dict[int, Released] = {}
         self.waited_for_grid: dict[int, int] = {}
         self.unfenced: dict[int, list[BarrierRecord]] = {}
-        self.publishing: set[Cta] = set()
+        self.publishing: dict[Cta, dict[int, int]] = {}
         self.relaxed: dict[int, int] = {}
         self.places: dict[tuple[Region, int], Released] = {}
         self.overlaps: dict[Access, tuple[Access, ...]] = {}
