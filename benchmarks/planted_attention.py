@@ -60,6 +60,10 @@ HARMLESS: dict[tuple[str, str], str] = {
     ("forward", "a sequence's rows stored one by one, and nobody meets before the slot is let go"): "these rows are "
     "stored from registers, and the thread that lets the queries go has waited for the products of its whole warpgroup",
     ("backward", "dK: WholeStore without its first meeting"): _OWN_ROWS,
+    ("backward", "no proxy fence behind the wait for a turn"): "one proxy fence on the way is enough, and the CTA that "
+    "passes the turn on has one in front of its release",
+    ("backward", "lanes free a part while the first one reads it"): "bar.arrive is .aligned: the lanes execute it "
+    "together, behind the first one's wait",
     ("backward", "both results through one memory"): "the first store is waited for to its end, and the consumer's "
     "warps meet before the second one is written",
     ("decode", "a warp's lanes do not meet before one lets go"): "behind the last ldmatrix the warp executes mma.sync "
