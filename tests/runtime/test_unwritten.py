@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from warploom import config
 from warploom.runtime import emulate
 
 TEXT = """
@@ -101,3 +102,58 @@ def test_a_shuffle_from_a_lane_that_is_not_there_is_found_where_it_matters(
     head, tail = TEXT.split("  setp.lt")[0], "  @%p1 st.global.u32 [%rd1], %r5;\n  ret;\n}\n"
     report = emulate(head + text + tail, np.zeros(32, np.int32), grid=1, block=32)
     assert {finding.rule for finding in report.findings} == rules
+
+
+COLUMNS = """
+.version 8.8
+.target sm_100a
+.address_size 64
+.visible .entry k(.param .u64 out)
+{
+  .reg .b64 %rd<3>;
+  .reg .b32 %r<8>;
+  .reg .pred %p<2>;
+  .shared .align 16 .b8 place[16];
+  ld.param.u64 %rd1, [out];
+  mov.u32 %r1, %tid.x;
+  mov.u32 %r2, place;
+  mul.wide.u32 %rd2, %r1, 4;
+  add.u64 %rd1, %rd1, %rd2;
+  tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r2], 32;
+  bar.sync 0;
+  ld.shared.u32 %r3, [%r2];
+  setp.ge.s32 %p1, %r1, TURNS;
+  @!%p1 tcgen05.st.sync.aligned.32x32b.x1.b32 [%r3], {%r1};
+  tcgen05.wait::st.sync.aligned;
+  tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r4}, [%r3];
+  tcgen05.wait::ld.sync.aligned;
+  RESULT
+  st.global.u32 [%rd1], %r5;
+  bar.sync 0;
+  tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r3, 32;
+  ret;
+}
+"""
+
+
+REPLACED = "selp.b32 %r5, 9, %r4, %p1;"
+
+
+@pytest.mark.parametrize(
+    ("turns", "result", "strict", "severities"),
+    [
+        (0, REPLACED, False, {"warning"}),
+        (0, REPLACED, True, {"error"}),
+        (0, "mov.b32 %r5, %r4;", False, {"error"}),
+        (32, REPLACED, True, set()),
+    ],
+    ids=["replaced", "replaced, strict", "stored", "written"],
+)
+def test_a_load_of_columns_that_nothing_has_written_is_an_error_where_it_matters(
+    turns: int, result: str, strict: bool, severities: set[str]
+) -> None:
+    """Triton's attention loads the product of a loop's first turn in front of it, and the loop may make no turn."""
+    text = COLUMNS.replace("TURNS", str(turns)).replace("RESULT", result)
+    with config.override(emulator={"strict": strict}):
+        report = emulate(text, np.zeros(32, np.int32), grid=1, block=32)
+    assert {one.severity for one in report.findings if one.rule == "tensor-memory-uninitialised"} == severities

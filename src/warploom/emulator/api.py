@@ -94,7 +94,7 @@ def run(
         others: the arguments of the devices after the first, each of which runs the same grid. All share one address
             space. owners: the device that holds an array, by the array's id; by default the first one that gets it.
         calls: how often each device launches the grid, one launch after the other in its stream.
-        unwritten: initial contents of shared memory, repeated.
+        unwritten: initial contents of shared and tensor memory, repeated.
         copies: copies next to the kernel, by device and stream; see `machine.copy_streams`.
 
     Raises ArgumentError and ArgumentTypeError for an invalid launch, EmulationError for errors during it.

@@ -223,7 +223,9 @@ def run(
         copies = [all_values(bounds, True, held) if check else values for _ in range(len(OTHERS) + len(SPOILS))]
         report = launch(values, most, on_progress, None, pair, watch if last else None)
         reads = sanitizers[0].loose_reads() if check else {}
-        report = settled(report, lambda other: launch(copies.pop(), most, None, None, pair, unwritten=other))
+        report = settled(
+            report, lambda other: launch(copies.pop(), most, None, None, pair, unwritten=other), settings.strict
+        )
         again = (
             launch(spare, most, None, None, pair, spoiled=(reads, spoil))
             for spare, spoil in zip(copies, SPOILS, strict=False)

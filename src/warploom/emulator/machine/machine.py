@@ -250,7 +250,7 @@ class Machine:
         memory: global memory; devices: the GPUs, each with its own parameters; calls: launches of each, in its stream.
         engine: the asynchronous operations in flight; links: data in flight between GPUs;
             streams: copies next to the kernel.
-        unwritten: initial contents of shared memory, repeated.
+        unwritten: initial contents of shared and tensor memory, repeated.
         events: the listeners.
         cancelled: clusters whose work another cluster has taken over; most_clusters: stop after that many.
         progress_count: number of events that another thread may have waited for; signals: the same without plain

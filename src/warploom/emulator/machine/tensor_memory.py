@@ -187,12 +187,20 @@ def _allocate(requests: list[Request]) -> bool:
     for memory, one in zip(memories, requests, strict=True):
         columns = Columns(one.cta, start, one.count, one.group, one.by)
         memory.allocations.append(columns)
+        _fill(memory, columns)
         one.granted = start
         PERMITS.of(one.cta).asked.remove(one)
         for listener in one.cta.machine.events.made:
             listener("columns", columns, one.by)
     requests[0].cta.machine.progress()
     return True
+
+
+def _fill(memory: TensorMemory, columns: Columns) -> None:
+    """The cells of a new allocation have the bytes that all memory has in this run before it is written."""
+    cells = cells_of(memory.region)[:, columns.start : columns.end]
+    filled = np.frombuffer(columns.cta.machine.unwritten * 4, np.uint32)
+    cells[...] = np.resize(filled, columns.count)
 
 
 def _free(requests: list[Request]) -> bool:
