@@ -17,9 +17,11 @@ import pytest
 
 from warploom import Tile, asm, kernel, ptx, reg, smem, tmem
 from warploom.emulator import api
+from warploom.emulator.engines.umma_plan import plan
 from warploom.emulator.numerics.block_scaled import Scaling, multiply_scaled
 from warploom.emulator.numerics.tensor_core import Product, multiply_accumulate, values
 from warploom.errors import DeadlockError, InvalidOperandError
+from warploom.isa.instruction_descriptor import InstructionDescriptor
 from warploom.isa.tensor_cells import accumulator
 from warploom.isa.tensor_memory import DATA_PATHS, data_path
 from warploom.isa.zero_columns import column_shift, zero_columns
@@ -126,6 +128,24 @@ CASES = {
     "MN-major B of 8 bits": (128, 128, e4m3, f32, {"major_b": "MN"}),
     "negated": (128, 32, bf16, f32, {"negate": (True, False)}),
 }
+
+
+@pytest.mark.parametrize(("a", "b", "major", "accepted"), [
+    ("e2m1", "e4m3", "b", True), ("e3m2", "e5m2", "b", True), ("e4m3", "e2m1", "a", True),
+    ("e2m1", "e4m3", "a", False), ("e4m3", "e2m3", "b", False),
+])  # fmt: skip
+@pytest.mark.parametrize("kind", ["f8f6f4", "mxf8f6f4"])
+def test_an_operand_of_8_bits_may_be_mn_major_beside_one_of_fewer(
+    kind: str, a: str, b: str, major: str, accepted: bool
+):
+    """As in Gluon's product of e2m1 in tensor memory and e4m3 in rows of k."""
+    scale = {"scale": "ue8m0"} if kind == "mxf8f6f4" else {}
+    bits = InstructionDescriptor(kind, 128, 32, a, b, **{f"mn_major_{major}": True}, **scale).encode()
+    if accepted:
+        assert getattr(plan(kind, bits, 1, False, False), major).major == "MN"
+        return
+    with pytest.raises(InvalidOperandError, match="K-major"):
+        plan(kind, bits, 1, False, False)
 
 
 def mask_bits(start: int, first: int, zeros: int, used: int, on: int = 1, shift: int = 0) -> int:

@@ -143,6 +143,28 @@ def test_outside_elements_may_read_as_nan():
     assert (tile[:4] == 1).all() and np.isnan(tile[4:]).all()
 
 
+F32_AND_TF32 = {
+    "halves, to the even one": (0x3F801000, 0x3F800000),
+    "halves, up to the even one": (0xBF803000, 0xBF804000),
+    "just below a half": (0x3F800FFF, 0x3F800000),
+    "just above a half": (0x3F801001, 0x3F802000),
+    "into the exponent": (0x3FFFFFFF, 0x40000000),
+    "beyond the largest": (0x7F7FFFFF, 0x7F800000),
+    "a NaN": (0x7F800001, 0x7F800001),
+}
+
+
+@pytest.mark.parametrize(("bits", "rounded"), F32_AND_TF32.values(), ids=F32_AND_TF32)
+@pytest.mark.parametrize("rows", [4, 8], ids=["inside", "with rows outside"])
+@pytest.mark.parametrize("element", ["tf32", "f32"])
+def test_a_load_of_tf32_rounds_f32_to_the_nearest(element: str, rows: int, bits: int, rounded: int):
+    array = np.full((4, 16), bits, np.uint32)
+    spec = TensorMapSpec.tiled(array.shape, None, element, (16, rows))
+    tile = loaded(array, spec, (0, 0))[: spec.box_bytes].view(np.uint32).reshape(rows, 16)
+    assert (tile[:4] == (rounded if element == "tf32" else bits)).all() and not tile[4:].any()
+    assert (array == bits).all()
+
+
 # -- stores ------------------------------------------------------------------------------------------------------
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import InvalidOperandError, OutOfBoundsError
+from ...isa import dtypes
 from ...isa.swizzle import CHUNK_BYTES as CHUNK
 from ...isa.swizzle import Swizzle
 from ...isa.tensor_map import TensorMapSpec
@@ -168,16 +169,26 @@ class Box:
             return packing.spread_out(rows) if packing.spread else rows
         element = np.dtype(f"u{self.spec.dtype.bytes}")
         found = self.window(memory, by, writes=False)
+        as_copied = _to_tf32 if self.spec.dtype is dtypes.tf32 else np.ascontiguousarray
         if found is not None and found[1].shape == self.shape:
-            return np.ascontiguousarray(found[1])
+            return as_copied(found[1])
         fill = _NAN & ((1 << 8 * element.itemsize) - 1) if self.spec.oob_fill == "NAN" else 0
         values = np.full(self.shape, fill, element)
         if found is not None:
-            values[found[0]] = found[1]
+            values[found[0]] = as_copied(found[1])
         return values
 
     def describe(self) -> str:
         return f"box {self.spec.box} at {self.coordinates}"
+
+
+def _to_tf32(bits: np.ndarray) -> np.ndarray:
+    """f32 as a load of tf32 leaves it: to the nearest of 10 bits of fraction, ties to even.
+
+    CUTLASS relies on TMA to round and Triton's tests expect these bits; the ISA does not say it, nothing is recorded.
+    """
+    rounded = bits + np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1)) & np.uint32(0xFFFFE000)
+    return np.where(bits & np.uint32(0x7F800000) == 0x7F800000, bits, rounded)
 
 
 def whole_pieces(spec: TensorMapSpec) -> int:

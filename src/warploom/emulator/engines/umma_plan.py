@@ -63,8 +63,9 @@ def plan(kind: str, bits: int, group: int, sparse: bool, stationary: bool, first
         raise InvalidOperandError(
             f"the instruction descriptor {bits:#010x} has the wrong {wrong[0]}", expected=wrong[1], got=wrong[2]
         )
-    if (found.mn_major_a or found.mn_major_b) and min(bits_of(found.a), bits_of(found.b)) < 8:
-        raise InvalidOperandError("operands of 4 and 6 bits are K-major", got="a transposed operand")
+    for name, element, mn_major in (("A", found.a, found.mn_major_a), ("B", found.b, found.mn_major_b)):
+        if mn_major and bits_of(element) < 8:
+            raise InvalidOperandError("operands of 4 and 6 bits are K-major", got=f"a transposed {name} of {element}")
     rows, columns = found.m // group, found.n // group
     return Plan(
         found, group, rows, columns,
