@@ -28,7 +28,7 @@ from warploom import asm
 from warploom.emulator import api
 from warploom.sanitizer import Sanitizer
 
-from .pieces import INIT, wait
+from .pieces import INIT, load, wait
 
 KEEP = """
 shl.b32 %r0, %idx, 2;
@@ -223,6 +223,39 @@ def test_relaxed_arrivals_and_waits_need_the_fences_of_tcgen05(
 ) -> None:
     """As in the ISA's examples (9.7.16.6.4); release and acquire order what is complete without them."""
     body = OVERWRITES.replace("HOW", arrives).replace("WAITS", waits).replace("BEFORE", before).replace("AFTER", after)
+    assert {rule for rule, severity in severities(Blackwell(body)).items() if severity == "error"} == rules
+
+
+@pytest.mark.parametrize(("waits", "fence", "rules"), [
+    ("", "", set()),
+    (".relaxed.cta", AFTER, set()),
+    (".relaxed.cta", "fence.acquire.sync_restrict::shared::cluster.cluster;", set()),
+    (".relaxed.cluster", "fence.acq_rel.cta;", {"tensor-memory-race"}),
+    (".relaxed.cta", "", {"tensor-memory-race"}),
+], ids=["acquire", "relaxed, fence of tcgen05", "relaxed, fence", "a fence of less scope", "relaxed"])  # fmt: skip
+def test_columns_may_be_freed_behind_a_relaxed_wait_for_the_product_and_a_fence(
+    waits: str, fence: str, rules: set[str]
+) -> None:
+    """As in CuTe DSL's kernels of `cute_ext`: what holds of the load holds of the deallocation behind it."""
+    seen = COMMIT + wait(0, "1").replace("try_wait.parity", f"try_wait.parity{waits}") + fence
+    made = PRODUCT[: PRODUCT.index(COMMIT)] + seen + LOAD + WAIT_LOAD + USE + FREE
+    assert {rule for rule, severity in severities(Blackwell(made)).items() if severity == "error"} == rules
+
+
+FENCED = "fence.acquire.sync_restrict::shared::cluster.cluster;"
+
+
+@pytest.mark.parametrize(("waits", "fence", "rules"), [
+    (".relaxed.cta", FENCED, set()),
+    (".relaxed.cluster", FENCED, set()),
+    (".relaxed.cluster", "fence.acquire.cta;", {"copy-not-waited"}),
+    (".relaxed.cta", "", {"copy-not-waited"}),
+    (".acquire.cta", "", set()),
+])  # fmt: skip
+def test_a_fence_behind_a_relaxed_wait_acquires_what_the_barrier_tells_of(waits: str, fence: str, rules: set[str]):
+    """As in CuTe DSL's pairs of `cute_ext`, whose product reads what a copy has written (8.7, acquire patterns)."""
+    body = INIT + ALLOC + load(4096) + wait().replace("try_wait.parity", f"try_wait.parity{waits}") + fence
+    body += DESCRIPTOR + multiply() + DONE + LOAD + WAIT_LOAD + USE + FREE
     assert {rule for rule, severity in severities(Blackwell(body)).items() if severity == "error"} == rules
 
 

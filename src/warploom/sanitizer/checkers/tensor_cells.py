@@ -285,8 +285,10 @@ class TensorCells(Observer):
             notes = state.notes(Notes)
             for clock in state.of_frame(frame):
                 if fence.direction == "acquire":
-                    known = notes.taken.get(clock.me, 0) | clock.known
-                    notes.taken[clock.me] = known | notes.offered.pop(clock.me, 0)
+                    offered = notes.offered.pop(clock.me, 0)
+                    if offered:
+                        clock.learn(offered & sum(flight.all for flight in notes.issued))
+                    notes.taken[clock.me] = notes.taken.get(clock.me, 0) | clock.known | offered
                 else:
                     notes.let_go.update(flight for flight in notes.issued if flight.me == clock.me)
 

@@ -2,7 +2,8 @@
 
     fence.proxy.async                    carries what the thread knows to the async proxy
     bar, barrier.cluster                 release at the arrival (.relaxed: of what a fence covered), acquire at the wait
-    mbarrier arrive -> wait              release into the phase, acquire of the complete phase
+    mbarrier arrive -> wait              release into the phase, acquire of the complete phase; after a relaxed wait
+                                         a fence acquires it
     copy that completes bytes -> wait    only that operation is known, not what its thread did before (8.9.1.1)
     wait for a group                     its operations are known to be complete, or to have read their sources
     strong access -> strong access       release and acquire through memory (8.9.4; global memory: `flags`)
@@ -312,8 +313,10 @@ class Order(Observer):
                 continue
             if barrier.phase > 0:
                 phase.seen = True
-                if code.order.acquires:
-                    told, alive = phase.told(wide, unscoped(code)), frame.cta.warps[clock.me % state.per_cta].alive
+                told, alive = phase.told(wide, unscoped(code)), frame.cta.warps[clock.me % state.per_cta].alive
+                if not code.order.acquires:
+                    clock.remember(told, LEVELS[code.order.scope])
+                else:
                     behind.waited(clock, mask, alive, (barrier, barrier.phase), code, told)
                     clock.hear(mask, told)
                     clock.acquire(told)
