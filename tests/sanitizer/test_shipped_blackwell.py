@@ -11,10 +11,10 @@ from functools import partial
 
 import pytest
 
-from tests.sanitizer.misuse_blackwell import cases
-from tests.sanitizer.pieces import CLUSTER_SYNC, INIT, wait
+from tests.sanitizer.misuse_blackwell import SCALES, SF, cases, scaled
+from tests.sanitizer.pieces import CLUSTER_SYNC, INIT, load, wait
 from tests.sanitizer.running import run
-from tests.sanitizer.tensor_pieces import DONE, FREE, PAIR_ALLOC, PAIR_FREE, READ, READY, Blackwell, multiply
+from tests.sanitizer.tensor_pieces import ALLOC, DONE, FREE, PAIR_ALLOC, PAIR_FREE, READ, READY, Blackwell, multiply
 from warploom.sanitizer import Sanitizer
 from warploom.sanitizer.rules import Example
 
@@ -171,6 +171,20 @@ def test_a_load_may_take_the_lanes_that_a_product_of_64_rows_leaves_out(
     example = Blackwell(READY + product + DONE + READ + FREE)
     assert severity("tensor-memory-uninitialised", example) == usual
     assert severity("tensor-memory-uninitialised", example, strict=True) == strict
+
+
+@pytest.mark.parametrize(("n", "whole", "found"), [
+    (8, 0, set()), (16, 0, set()), (24, 0, {"error"}), (48, 1, set()), (56, 1, {"error"}),
+])  # fmt: skip
+def test_a_product_reads_the_scale_factors_of_its_rows_alone(n: int, whole: int, found: set[str]):
+    """As in Gluon's product of 16 tokens, whose factors take half of the lanes of each quarter."""
+    product = scaled(n, "%r8+56").replace("[%r8+56], %p3", "[%r8+60], %p3")
+    written = "mov.u32 %r9, 0x7f7f7f7f;\n" + "tcgen05.st.sync.aligned.32x32b.x1.b32 [%r8+60], {%r9};\n" * whole
+    written += f"tcgen05.st.sync.aligned.16x32bx2.x1.b32 [%r8+{60 + whole}], 0, {{%r9}};\n"
+    body = INIT + ALLOC + load(4096) + wait() + SCALES + SF.replace("16]", "56]") + written
+    body += "tcgen05.wait::st.sync.aligned;\nbar.sync 0;\n" + product + DONE + READ + FREE
+    example = Blackwell(body.replace("[bar+8], 32", "[bar+8], 64").replace("%r8, 32", "%r8, 64"))
+    assert severity("tensor-memory-uninitialised", example) == found
 
 
 TOLD = """

@@ -41,6 +41,11 @@ class Plan:
     packed: bool
 
     @property
+    def factor_rows(self) -> tuple[int, int]:
+        """Rows of A and B whose scale factors a quarter of the lanes has: half of B's in a pair of 128 rows."""
+        return self.rows, self.of.n // (2 if self.ctas == 2 and self.of.m == 128 else 1)
+
+    @property
     def width(self) -> int:
         """Columns of tensor memory that D occupies."""
         return max(block.cells.stop for block in self.d)

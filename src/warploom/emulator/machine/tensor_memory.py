@@ -1,19 +1,20 @@
 """Tensor memory of an SM: 128 lanes x 512 columns of 32 bits, and its allocations. PTX ISA 9.7.16.1, 9.7.16.7.
 
 CTAs that are resident on one SM share it, and allocate columns in powers of two from 32 up. An allocation that does
-not fit waits until another CTA frees columns. A CTA pair (cta_group::2) allocates the same columns on both SMs. After
-an allocation, cells keep their previous contents.
+not fit waits until another CTA frees columns. A CTA pair (cta_group::2) allocates the same columns on both SMs. The
+cells of a new allocation have the bytes of memory that nothing has written in this run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...isa.tensor_memory import COLUMNS, LANE_SHIFT, LANES, SIZES
+from ...isa.tensor_cells import factor_pitch
+from ...isa.tensor_memory import COLUMNS, LANE_SHIFT, LANES, QUARTER, SIZES
 from .memory import Region
 from .slots import Slot
 
@@ -59,6 +60,20 @@ class Cells:
     def view(self) -> np.ndarray:
         """The cells, (lanes, columns) uint32; a copy if lanes are listed."""
         return cells_of(self.region)[self.lanes, self.columns]
+
+    def of_factors(self, rows: int) -> list[Cells]:
+        """The cells of these that hold scale factors of `rows` rows: row r in lane r % 32 of each quarter, column
+        r // 32; those of k = 96 go on in the next atoms."""
+        whole, rest = divmod(rows, QUARTER)
+        lanes = np.flatnonzero(np.arange(LANES) % QUARTER < rest)
+        parts = []
+        for first in range(self.columns.start, self.columns.stop, factor_pitch(rows)):
+            last = first + whole
+            if whole:
+                parts.append(replace(self, columns=slice(first, last)))
+            if rest:
+                parts.append(replace(self, lanes=lanes, columns=slice(last, last + 1)))
+        return parts
 
     def meets(self, other: Cells) -> bool:
         """True if the two blocks have a cell in common."""

@@ -102,7 +102,8 @@ class Multiply:
         metadata = self._metadata_cells(frame, ctas, what, lane)
         sources += metadata
         scales = self._factor_cells(frame, ctas, what, lane)
-        sources += [cells for side in scales for cells in side]
+        for side, rows in zip(scales, what.factor_rows, strict=True):
+            sources += [part for cells in side for part in cells.of_factors(rows)]
         _check_apart(frame, targets, sources, lane)
         unit, key = umma.unit_of(ctas[0]), (column, base, what.of.m, what.of.n)
         kept, zeros = self._kept_rows(frame, lane, what), self._zero_columns(frame, lane, what)
@@ -212,9 +213,8 @@ class Multiply:
         """The cells of the scale factors of A and of B, in each CTA."""
         if self.scales is None:
             return [], []
-        halves = 2 if self.group == 2 and what.of.m == 128 else 1
         sides: list[list[Cells]] = []
-        for name, address, rows in (("A", self.scales[0], what.rows), ("B", self.scales[1], what.of.n // halves)):
+        for name, address, rows in zip("AB", self.scales, what.factor_rows, strict=True):
             column, _ = _address(frame, address, lane)
             column &= 0x3FFFFFFF
             first = what.of.scale_a_id if name == "A" else what.of.scale_b_id
