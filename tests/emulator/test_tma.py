@@ -16,10 +16,13 @@ from tests.emulator.async_kernels import SCHEDULES, TILE_BYTES, cluster_sync, du
 from tests.errors import refused
 from warploom import asm
 from warploom.emulator import api
-from warploom.emulator.engines.tma import TensorMapArgument
+from warploom.emulator.engines.boxes import Box
+from warploom.emulator.engines.tma import BoundMap, TensorMapArgument
+from warploom.emulator.machine.memory import GlobalMemory
 from warploom.errors import (
     InvalidOperandError,
 )
+from warploom.isa import dtypes
 from warploom.isa.tensor_map import TensorMapSpec
 
 POISON = 0xFF
@@ -163,6 +166,17 @@ def test_a_load_of_tf32_rounds_f32_to_the_nearest(element: str, rows: int, bits:
     tile = loaded(array, spec, (0, 0))[: spec.box_bytes].view(np.uint32).reshape(rows, 16)
     assert (tile[:4] == (rounded if element == "tf32" else bits)).all() and not tile[4:].any()
     assert (array == bits).all()
+
+
+def test_coordinates_and_strides_may_add_up_to_all_addresses():
+    """As Triton's maps of ragged tensors do, which read rows 2 to 4 here and nothing behind them."""
+    array, memory = np.arange(1, 161, dtype=np.float32).reshape(10, 16), GlobalMemory()
+    rows, many, size = 1 << 30, 0x7FFF0000, 3
+    base = memory.allocate(array, "x").base
+    spec = TensorMapSpec(dtypes.f32, (16, rows, many, many), (64, 64, (1 << 36) - 64), (16, 4, 1, 1))
+    box = Box(BoundMap(spec, base), (0, rows - size, 2 + size, rows))
+    found = box.gather(memory, None).view(np.float32)[0, 0]  # type: ignore[arg-type]
+    np.testing.assert_array_equal(found, [*array[2:5], np.zeros(16, np.float32)])
 
 
 # -- stores ------------------------------------------------------------------------------------------------------

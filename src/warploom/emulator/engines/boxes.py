@@ -35,6 +35,8 @@ POISON = 0xFF
 _FLIPPED = Swizzle.B128_ATOM_32B_FLIP_8B.value
 TENSOR_ALIGNMENT = 128
 """Alignment of a box in shared memory in bytes (CUDA Programming Guide, tensor copies)."""
+ADDRESSES = 1 << 64
+"""Addresses wrap: Triton's maps of ragged tensors have coordinates and strides whose products add up to 2**64."""
 _NAN = 0x7FF7_7FF7_7FF7_7FF7
 """The value of elements outside the tensor with oob_fill "NAN": every 16 bits 0x7FF7, whatever the type. Recorded on an
 H200 (tests/golden/conformance.npz); not documented."""
@@ -119,6 +121,7 @@ class Box:
             start += (at + part.start * step) * stride
             last += (part.stop - part.start - 1) * step * stride
             steps.append(step * stride)
+        start %= ADDRESSES
         allocation = self._allocation(memory, start, last + size, by, writes)
         view: np.ndarray = np.ndarray(
             tuple(part.stop - part.start for part in valid),
