@@ -38,7 +38,7 @@ def words_of(value: float, dtype: DType) -> int:
 
 def writer(operation: str, dtype: DType) -> Kernel:
     """Stores (or adds) a box full of one value to D."""
-    tile = Tile("M", "N", dtype, box=(COLUMNS, ROWS), order="rows", overhang=True)
+    tile = Tile("M", "N", dtype, box=(COLUMNS, ROWS), order="rows", pads_to_16b=True)
 
     @kernel(out_specs=(tile,), grid=1, block=THREADS, arch="sm_90a", name=f"{operation}_{dtype}")
     def write(D):

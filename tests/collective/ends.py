@@ -59,7 +59,7 @@ def ending(
     end.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return kernel(
         in_specs=(Tile("M", "N", accumulator), *names.values()),
-        out_specs=(result_tile("M", "N", out, order="rows", overhang=True),),
+        out_specs=(result_tile("M", "N", out, order="rows", pads_to_16b=True),),
         grid=(tiles("N", tile_n), tiles("M", 2 * BOX_ROWS * blocks)), block=WARPGROUP, arch="sm_90a",
     )(end)  # fmt: skip
 

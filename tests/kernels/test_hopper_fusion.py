@@ -26,7 +26,7 @@ def run(config: Config, fusion: Fusion, product: Product, m: int, n: int, k: int
     subject = call(fusion, product.out, m, n)
     subject.x[:] = a.astype(np.float64) @ b.astype(np.float64).T
     d = padded(np.zeros((m, n)), product.out)
-    report = build(product, config, fusion, overhang=True).emulate(
+    report = build(product, config, fusion, pads_to_16b=True).emulate(
         a, b, *subject.given.values(), out=d, machine=H200(sms=SMS), **options
     )
     report.raise_on_findings()

@@ -121,7 +121,7 @@ KERNELS = {
 def test_kernels_that_store_by_tma_want_whole_pieces(which: str):
     build, piece = KERNELS[which]
     spec = build().program().arrays[-1]
-    assert (spec.multiple, spec.overhang) == ((1, piece), False)
+    assert (spec.multiple, spec.pads_to_16b) == ((1, piece), False)
 
 
 def test_a_kernel_refuses_other_rows_in_a_sentence():
@@ -133,4 +133,4 @@ def test_a_kernel_refuses_other_rows_in_a_sentence():
 
 @pytest.mark.parametrize("product", [Product(), Product(e4m3, e4m3, bf16)], ids=str)
 def test_what_is_behind_the_rows_changes_nothing_in_the_text(product: Product):
-    assert gemm.build(product, LARGE, overhang=True).ptx() == gemm.build(product, LARGE).ptx()
+    assert gemm.build(product, LARGE, pads_to_16b=True).ptx() == gemm.build(product, LARGE).ptx()

@@ -12,9 +12,9 @@ from warploom.types import f32
 ROWS, COLUMNS = 4, 32
 
 
-def storing(kind: str = "store", overhang: bool = False) -> warploom.lang.Kernel:
+def storing(kind: str = "store", pads_to_16b: bool = False) -> warploom.lang.Kernel:
     """A kernel that fills a box of f32 and stores it (or adds it) at the array's first element."""
-    tile = Tile("M", "N", f32, box=(COLUMNS, ROWS), order="rows", overhang=overhang)
+    tile = Tile("M", "N", f32, box=(COLUMNS, ROWS), order="rows", pads_to_16b=pads_to_16b)
 
     @kernel(in_specs=(), out_specs=(tile,), grid=1, block=128, arch="sm_90a", name=f"{kind}_box")
     def box(D):
@@ -69,9 +69,9 @@ def test_whole_pieces_are_left_alone():
 
 def test_who_says_that_nobody_else_uses_that_memory_is_left_alone():
     whole = np.full((ROWS, 96), 96, np.float32)
-    assert found(storing(overhang=True), whole[:, :29]) == []
+    assert found(storing(pads_to_16b=True), whole[:, :29]) == []
     assert (whole[:, 29:32] == 5).all()
 
 
 def test_saying_so_changes_nothing_in_the_text():
-    assert storing(overhang=True).ptx() == storing().ptx()
+    assert storing(pads_to_16b=True).ptx() == storing().ptx()

@@ -5,7 +5,7 @@
 """
 
 from . import nodes
-from .heads import newer
+from .directives import newer
 from .parser import parse
 from .verifier import check, verify
 

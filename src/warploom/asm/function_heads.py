@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ..errors import VerificationError
 from ..isa.special_registers import SPECIAL_NAMES
-from .heads import version_text
+from .directives import version_text
 from .nodes import Directive, Function, Module
 
 _OF_FUNCTIONS = {"noreturn": (6, 4), "abi_preserve": (9, 0), "abi_preserve_control": (9, 0)}

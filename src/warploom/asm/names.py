@@ -8,7 +8,7 @@ from ..isa.instructions.schema import Match, OperandSpec
 from ..isa.special_registers import SPECIAL_REGISTERS
 from ..near import near
 from . import widths
-from .heads import version_text
+from .directives import version_text
 from .nodes import Address, Group, Instruction, Operand, Pair, Register, Symbol, TensorAddress, Vector
 from .printer import operand_text
 from .scopes import HIDING, Scope

@@ -20,9 +20,9 @@ from .addresses import wrong_address
 from .binding import Bound, bind
 from .calls import Calls, wrong_targets
 from .cta_groups import mixed_groups
+from .directives import constant_memory, limits, prototypes, target_of, version_text
 from .forms import constants_of, form_of
 from .function_heads import wrong_aliases, wrong_directives
-from .heads import constant_memory, limits, prototypes, target_of, version_text
 from .immediates import depends_on_constants, out_of_range
 from .initial_values import Complaint
 from .names import Names

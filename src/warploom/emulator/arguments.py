@@ -115,7 +115,7 @@ class Binder:
         if isinstance(argument, TensorMapArgument):
             placed, address = self._place(argument.array, name, device)
             self.arrays.append(argument.array)
-            placed.overhang |= argument.overhang
+            placed.pads_to_16b |= argument.pads_to_16b
             return bind_tensor_map(argument, address, self.maps)
         if isinstance(argument, MultimemArgument):
             return _pointer(self._multimem(argument, name, device))

@@ -7,11 +7,12 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, wraps
 from types import MappingProxyType
-from typing import Any, ClassVar, ParamSpec, TypeAlias, TypeVar, get_type_hints
+from typing import Any, ClassVar, ParamSpec, Self, TypeAlias, TypeVar, get_type_hints
 
 from ..annotated import allows, in_words, shown
 from ..collective.epilogue.spec import Fusion, Product
 from ..errors import ArgumentError, ArgumentTypeError
+from ..renamed import refuse
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -120,11 +121,16 @@ def builder(keep: int = 0) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
 class Configuration:
     """Base of all kernel configurations: a family, and a name made of fields.
 
-    `former` maps the field names of earlier versions, whose evidence files and tables are still read.
+    `former` maps the field names of earlier versions, whose evidence files and tables are still read. Python code that
+    passes one gets an error with the new name.
     """
 
     family: ClassVar[str]
     former: ClassVar[Mapping[str, str]] = {}
+
+    def __new__(cls, *args: Any, **fields: Any) -> Self:
+        refuse(cls.__name__, fields, cls.former)
+        return super().__new__(cls)
 
     def name(self) -> str:
         """The name in tables and for `config=`, without fields at their defaults: "small_m:tokens=16,stages=5"."""

@@ -288,8 +288,8 @@ def _array_spec(trace: Trace, handle: ArrayHandle, is_output: bool) -> ArraySpec
     role = "out" if is_output else "inout" if handle.name in trace.written else "in"
     role = WORKSPACE if spec.workspace else role
     return ArraySpec(
-        handle.name, spec.shape, spec.dtype, role, spec.multiple, order, align, between, over=spec.over,
-        overhang=spec.overhang, peers=spec.peers,
+        handle.name, spec.shape, spec.dtype, role, spec.multiple, order, align, between, may_alias=spec.may_alias,
+        pads_to_16b=spec.pads_to_16b, peers=spec.peers,
     )  # fmt: skip
 
 
@@ -341,7 +341,7 @@ def _program(
         allow_spills=kernel.allow_spills,
         pdl=kernel.pdl,
         check_dims=kernel.check_dims,
-        elsewhere=kernel.elsewhere,
+        fallback_hint=kernel.fallback_hint,
         location=f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}",
         shared_parts=tuple(
             SharedPart(smem.SYMBOL, b.name, b.offset, b.size, b.count, b.row_bytes, b.rows, b.swizzle)

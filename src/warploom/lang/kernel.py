@@ -18,6 +18,7 @@ from .. import runtime
 from ..errors import SourceLocation, WarploomError
 from ..isa import arch as isa_arch
 from ..isa.launch import broken_limit, registers_for
+from ..renamed import formerly
 from ..runtime import Program
 from .build import Built, build
 from .declaration import check_function, entry_name, misdeclared, specs_of, triple, where
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from ..timing import Prediction, Traced
 
 _building = CURRENT.get  # a bound method: the check costs a call little
-
 GridEntry = int | str | Tiles
 Grid = tuple[GridEntry, ...] | Callable[..., tuple[int, ...]]
 _Spec = TypeVar("_Spec")
@@ -70,7 +70,7 @@ class Kernel:
         constants: Mapping[str, Any] | None = None,
         check_dims: Callable[[Mapping[str, int]], None] | None = None,
         example: Callable[..., Any] | None = None,
-        elsewhere: Callable[[str], str] | None = None,
+        fallback_hint: Callable[[str], str] | None = None,
     ) -> None:
         check_function(function)
         self.function = function
@@ -93,7 +93,7 @@ class Kernel:
         self.constants = dict(constants or {})
         self.check_dims = check_dims
         self.example = example
-        self.elsewhere = elsewhere
+        self.fallback_hint = fallback_hint
         self.__doc__ = function.__doc__
         self.__name__ = self.name
         self._lock = threading.RLock()
@@ -175,11 +175,8 @@ class Kernel:
 
     def bind(self, **constants: Any) -> Kernel:
         """The same kernel with other values for keyword-only parameters of its function; traced again."""
-        known = {
-            p.name
-            for p in inspect.signature(self.function).parameters.values()
-            if p.kind is inspect.Parameter.KEYWORD_ONLY
-        }
+        parameters = inspect.signature(self.function).parameters.values()
+        known = {p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
         if unknown := sorted(set(constants) - known):
             raise misdeclared(
                 f"{self.name} has no constant {unknown[0]!r}", expected=", ".join(sorted(known)) or "none"
@@ -188,7 +185,7 @@ class Kernel:
             self.function, **self._declared, grid=self.grid, block=self.block, cluster=self.cluster, arch=self.arch,
             registers=self.registers, allow_spills=self.allow_spills, pdl=self.pdl, name=self.name,
             constants={**self.constants, **constants}, check_dims=self.check_dims, example=self.example,
-            elsewhere=self.elsewhere,
+            fallback_hint=self.fallback_hint,
         )  # fmt: skip
 
     # -- PTX and machine code ------------------------------------------------------------------------------------
@@ -353,6 +350,7 @@ class Kernel:
         return f"<kernel {self.name} {self.arch} at {self.location}>"
 
 
+@formerly(elsewhere="fallback_hint")
 def kernel(
     *,
     in_specs: Specs[Tile | Scalar] = (),
@@ -367,7 +365,7 @@ def kernel(
     name: str | None = None,
     check_dims: Callable[[Mapping[str, int]], None] | None = None,
     example: Callable[..., Any] | None = None,
-    elsewhere: Callable[[str], str] | None = None,
+    fallback_hint: Callable[[str], str] | None = None,
 ) -> Callable[[Callable[..., None]], Kernel]:
     """Make a kernel from a Python function.
 
@@ -385,7 +383,7 @@ def kernel(
         name: entry name; by default the function's name.
         check_dims: called with the sizes of a call; raises ArgumentError for sizes that the kernel does not support.
         example: yields arguments for `warploom check`.
-        elsewhere: called with the target of a GPU that cannot run the kernel; returns a hint for the error message.
+        fallback_hint: called with the target of a GPU that cannot run the kernel; returns a hint for the error message.
 
     Raises TraceError for launch shapes beyond the target's limits, ArgumentError for an unknown target.
     """
@@ -394,7 +392,7 @@ def kernel(
         return Kernel(
             function, in_specs=in_specs, out_specs=out_specs, grid=grid, block=block, cluster=cluster, arch=arch,
             registers=registers, allow_spills=allow_spills, pdl=pdl, name=name, check_dims=check_dims, example=example,
-            elsewhere=elsewhere,
+            fallback_hint=fallback_hint,
         )  # fmt: skip
 
     return decorate

@@ -18,6 +18,7 @@ from ..isa import dtypes
 from ..isa.dtypes import DType
 from ..isa.im2col import PixelBox
 from ..isa.shared_layout import SharedLayout
+from ..renamed import formerly
 from ..runtime.program import TiledMap
 from .operand_tile import operand_layout
 from .pointers import TensorMap
@@ -40,11 +41,11 @@ class Tile:
         multiple: a required divisor of the size, per dimension; all ones by default.
         order: "C" requires a contiguous array; "rows" allows any stride but the innermost (what TMA can address).
         inout: an input that the kernel also writes: it must be writable and overlap nothing else.
-        over: for an output, the name of an input whose memory it may share (same address, shape and strides). The
+        may_alias: for an output, the name of an input whose memory it may share (same address, shape and strides). The
             thread that writes an element must have read the input's before, and no other thread may read it.
         workspace: not passed by a call. The runtime allocates it, zeroes it once, and passes the same memory to every
             launch on a stream, so the kernel must leave it as the next launch needs it (a counter that wraps to 0).
-        overhang: the caller guarantees that nothing else uses the bytes after a row, up to a multiple of 16: tensor
+        pads_to_16b: the caller guarantees that nothing else uses the bytes after a row, up to a multiple of 16: tensor
             stores overwrite them (docs/measured-facts.md).
         pixels: for copies in an im2col mode, the bounding box of base pixels (`runtime.PixelBox`) of an array NWC, NHWC
             or NDHWC; `box` is then (channels, pixels).
@@ -54,10 +55,11 @@ class Tile:
             receives `PeerArrays`; 0 for an array of the kernel's own GPU.
     """
 
+    @formerly(over="may_alias", overhang="pads_to_16b")
     def __init__(
         self, *shape_and_dtype: Dimension | DType, box: tuple[int, ...] | None = None, swizzle: str = "NONE",
         multiple: tuple[int, ...] = (), order: str = "C", layout: SharedLayout | None = None, inout: bool = False,
-        over: str = "", overhang: bool = False, clipped: bool = False, workspace: bool = False, peers: int = 0,
+        may_alias: str = "", pads_to_16b: bool = False, clipped: bool = False, workspace: bool = False, peers: int = 0,
         pixels: PixelBox | None = None,
     ) -> None:  # fmt: skip
         if len(shape_and_dtype) < 2:
@@ -78,8 +80,8 @@ class Tile:
         self.order = order
         self.layout = layout
         self.inout = inout
-        self.over = over
-        self.overhang = overhang
+        self.may_alias = may_alias
+        self.pads_to_16b = pads_to_16b
         self.workspace = workspace
         self.clipped = clipped
         self.pixels = pixels

@@ -55,7 +55,7 @@ class Binder:
         self.request, self.program, self.config, self.gpu, self.stream = request, program, config, gpu, stream
         self.copied = False
         self._copies: dict[tuple[str, int], ArrayView] = {}
-        self._adds_in_place = any(spec.over == "C" for spec in program.arrays)
+        self._adds_in_place = any(spec.may_alias == "C" for spec in program.arrays)
         self._mapped = {spec.name for spec in program.arrays if spec.order == "rows"}  # rows at multiples of 16 bytes
 
     def bind(self, a: ArrayView, b: ArrayView, out: ArrayView, index: tuple[int, ...]) -> Binding:

@@ -116,5 +116,5 @@ def kernel_of(problem: Problem, config: Any) -> Any:
 
     If rows of D are not multiples of 16 bytes, it writes past their ends: `bind` gives it padded rows.
     """
-    overhang = problem.n * problem.product.out.bytes % TMA_BYTES != 0
-    return family_of(config, problem).build(problem, config, overhang)
+    pads_to_16b = problem.n * problem.product.out.bytes % TMA_BYTES != 0
+    return family_of(config, problem).build(problem, config, pads_to_16b)

@@ -61,7 +61,7 @@ def host_values(
     specs = {spec.name: spec for spec in bound.program.arrays}
     named = [(specs.get(name), array) for name, array in zip(bound.names, bound.views, strict=True)]
     written = {id(array.host) for spec, array in named if spec is None or spec.writes}
-    padded = {id(array) for spec, array in named if spec is not None and spec.overhang}
+    padded = {id(array) for spec, array in named if spec is not None and spec.pads_to_16b}
     twins: list[tuple[int, int, np.ndarray]] = []
 
     def host(array: ArrayView) -> np.ndarray:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from .. import asm
 from ..asm import nodes
-from ..asm.heads import names_reached
+from ..asm.directives import names_reached
 from ..isa import arch
 from ..isa.launch import ONE
 from ..plural import counted

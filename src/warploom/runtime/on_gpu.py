@@ -171,7 +171,7 @@ def build(program: Program | HasProgram | str | Path, arch: str | None = None, *
 
 def target_for(program: Program, device_arch: str) -> str:
     """The target to build a text for, so that it runs on a GPU. Raises ArgumentError if there is none."""
-    elsewhere = f"{program.elsewhere(arches.get(device_arch).name)}; " if program.elsewhere is not None else ""
+    elsewhere = f"{program.fallback_hint(arches.get(device_arch).name)}; " if program.fallback_hint is not None else ""
     check_runs(
         program.title, program.arch, device_arch, device_arch, elsewhere + "the emulator runs it: warploom.emulate"
     )

@@ -99,10 +99,9 @@ class ArraySpec:
             address: innermost dimension contiguous); "any" leaves everything to the kernel.
         align: bytes the address must be divisible by.
         row_align: bytes that the strides must be divisible by, but the innermost: rows begin at multiples of them.
-        may_alias: True if an out array may overlap an in array.
-        over: name of the in array whose exact memory an out array may use: same address, shape and strides.
-        overhang: nothing else uses the memory after a row, up to a multiple of 16 bytes. Tensor stores write it (rule
-            `tensor-store-overhang`).
+        may_alias: name of the in array whose exact memory an out array may use: same address, shape and strides.
+        pads_to_16b: nothing else uses the memory after a row, up to a multiple of 16 bytes. Tensor stores write it
+            (rule `tensor-store-overhang`).
         peers: number of arrays of a group of GPUs; they follow one another by rank. 0 for a GPU's own array.
     """
 
@@ -114,9 +113,8 @@ class ArraySpec:
     order: str = "C"
     align: int = 1
     row_align: int = 1
-    may_alias: bool = False
-    over: str = ""
-    overhang: bool = False
+    may_alias: str = ""
+    pads_to_16b: bool = False
     peers: int = 0
 
     @property
@@ -175,7 +173,7 @@ class Program:
         check_dims: called with the sizes of a call; raises ArgumentError for sizes that the kernel does not support.
         location: file and line of the kernel, for messages.
         dims: sizes that the text fixes, in addition to those of the arrays.
-        elsewhere: the alternative on a GPU that cannot run it, for the error: the GPU's target ("sm_80") -> words.
+        fallback_hint: the alternative on a GPU that cannot run it, for the error: the GPU's target ("sm_80") -> words.
         shared_parts, roles: the author's names for parts of shared memory and for warps, for messages.
         guessed: the launch description with guesses under which it runs, for messages.
     """
@@ -195,7 +193,7 @@ class Program:
     check_dims: Callable[[Dims], None] | None = None
     location: str = ""
     dims: tuple[tuple[str, int], ...] = ()
-    elsewhere: Callable[[str], str] | None = None
+    fallback_hint: Callable[[str], str] | None = None
     shared_parts: tuple[SharedPart, ...] = ()
     roles: tuple[WarpRole, ...] = ()
     guessed: str = ""

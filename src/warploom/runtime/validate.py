@@ -188,17 +188,17 @@ def check_writable(program: Program, name: str, array: ArrayView) -> None:
 
 def _check_aliasing(program: Program, views: Sequence[ArrayView]) -> None:
     for at, (spec, array) in enumerate(zip(program.arrays, views, strict=True)):
-        if not spec.writes or spec.may_alias:
+        if not spec.writes:
             continue
         for other_at, (other_spec, other) in enumerate(zip(program.arrays, views, strict=True)):
-            if other_at == at or (other_spec.may_alias and other_spec.writes) or not overlap(array, other):
+            if other_at == at or not overlap(array, other):
                 continue
-            if spec.over and spec.over == other_spec.name and same_memory(array, other):
+            if spec.may_alias and spec.may_alias == other_spec.name and same_memory(array, other):
                 continue
             raise ArgumentError(
                 f"arguments `{spec.name}` and `{other_spec.name}` of {program.title} overlap in memory, "
                 f"and `{spec.name}` is written",
-                expected="separate arrays" + (", or both the same" if spec.over == other_spec.name else ""),
+                expected="separate arrays" + (", or both the same" if spec.may_alias == other_spec.name else ""),
                 got=f"{array.place}, bytes {_span(array)} and {_span(other)}",
                 consequence="the kernel reads values it has already overwritten",
                 hint=f"pass another array for `{spec.name}`",

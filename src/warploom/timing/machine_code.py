@@ -24,7 +24,7 @@ _ByLoop = dict[int, dict[int, list[_Item]]]
 Slots = tuple[tuple[str, float], ...]
 """(pipe, machine instructions) of one execution of a PTX instruction."""
 IMAD = "imad"
-WIDE: Mapping[str, int] = {"LDS.64": 2, "LDS.128": 4}
+WIDE_LOAD_WORDS: Mapping[str, int] = {"LDS.64": 2, "LDS.128": 4}
 """Shared-memory loads that are counted apart, with the registers that they fill: ptxas also merges loads of one
 register into them."""
 OUTSIDE = -1
@@ -189,7 +189,7 @@ def _read(code: Sequence[tuple[str, int]]) -> list[_Machine]:
         if word == "IMAD" and {"WIDE", "HI"} & set(first):
             pipe = IMAD_WIDE
         wide = f"{word}.{first[-1]}"
-        made.append(_Machine(".".join(first), wide if wide in WIDE else pipe, line, loop))
+        made.append(_Machine(".".join(first), wide if wide in WIDE_LOAD_WORDS else pipe, line, loop))
     return made
 
 
@@ -244,4 +244,4 @@ def _region(
 
 def _pipe_of(kind: str) -> str:
     """Return the pipe of a kind of machine instruction."""
-    return LSU if kind in WIDE else kind
+    return LSU if kind in WIDE_LOAD_WORDS else kind

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from .constants import Hardware
 from .instructions import ALU, CONTROL, CONVERT, EITHER, FMA, HALF, IMAD_WIDE, LSU, MUFU, NONE, SERIAL, TENSOR, Facts
-from .machine_code import IMAD, WIDE
+from .machine_code import IMAD, WIDE_LOAD_WORDS
 from .recording import REMOTE, Access, Run
 
 WAVEFRONT = 128
@@ -135,11 +135,11 @@ def cost_of(run: Run, pcs: list[Facts], hardware: Hardware, cold: bool = True, f
         doubles += facts.flops if facts.double else 0.0
         if facts.pipe == LSU:
             wavefronts = max(1.0, access.wavefronts) if access is not None else 1.0
-            loads = sum(many for pipe, many in slots if pipe == LSU or pipe in WIDE)
+            loads = sum(many for pipe, many in slots if pipe == LSU or pipe in WIDE_LOAD_WORDS)
             if access is None or not access.rounds:
                 wavefronts *= min(1.0, loads)  # 0: merged into another load
             if access is not None and not access.writes:
-                filled = sum(many * WIDE[pipe] for pipe, many in slots if pipe in WIDE)
+                filled = sum(many * WIDE_LOAD_WORDS[pipe] for pipe, many in slots if pipe in WIDE_LOAD_WORDS)
                 wavefronts = max(wavefronts, filled / (2 if access.paired else 1))
             lsu += wavefronts * hardware[_pass(facts, access)]
             if access is not None and not access.writes:

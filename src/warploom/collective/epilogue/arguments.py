@@ -19,19 +19,20 @@ def box_columns(dtype: DType) -> int:
 
 
 def result_tile(
-    rows: Dimension, columns: Dimension, dtype: DType, *, order: str = "C", stored: bool = True, overhang: bool = False,
-    over: str = "",
+    rows: Dimension, columns: Dimension, dtype: DType, *, order: str = "C", stored: bool = True,
+    pads_to_16b: bool = False, may_alias: str = "",
 ) -> Tile:  # fmt: skip
     """The Tile of a rows x columns array that `TmaStore` writes, or of an operand of its epilogue.
 
     Its rows begin at multiples of 16 bytes, and their length is a multiple of 16 bytes, because TMA stores no smaller
     unit: a shorter last unit would overwrite bytes after the row (docs/measured-facts.md). The length is arbitrary if
-    the array is only read (`stored` false), and with `overhang`, if nobody else uses those bytes. `over`: see `Tile`.
+    the array is only read (`stored` false), and with `pads_to_16b`, if nobody else uses those bytes. `may_alias`: see
+    `Tile`.
     """
-    multiple = (1, STORE_BYTES // dtype.bytes) if order == "C" or (stored and not overhang) else ()
+    multiple = (1, STORE_BYTES // dtype.bytes) if order == "C" or (stored and not pads_to_16b) else ()
     return Tile(
         rows, columns, dtype, multiple=multiple, box=(box_columns(dtype), BOX_ROWS), swizzle=BOX_SWIZZLE, order=order,
-        over=over, overhang=overhang,
+        may_alias=may_alias, pads_to_16b=pads_to_16b,
     )  # fmt: skip
 
 

@@ -78,7 +78,7 @@ class TmaStore:
 
     Args:
         array: D, of one of `smem_tile.TYPES`, with a Tile as `arguments.result_tile` makes it. Parts of a box outside
-            it are not written, unless the length of its rows is not a multiple of 16 bytes (`Tile`'s overhang).
+            it are not written, unless the length of its rows is not a multiple of 16 bytes (`Tile`'s pads_to_16b).
         consumers: warpgroups that store.
         epi_stages: boxes per consumer that may be in flight.
         matrices: write 16-bit types with stmatrix, 16 columns of a warp's 16 rows at a time, instead of 32-bit stores.

@@ -37,20 +37,20 @@ class TransposedStore:
     Args:
         array: the result, row-major, of 16-bit elements, with rows of a multiple of 8 elements.
         consumers: warpgroups that store, beginning with warp 0.
-        over: a tile whose memory is reused, at least `BYTES` of each consumer's 64 rows. Every consumer must have read
+        reused: a tile whose memory it takes, at least `BYTES` of each consumer's 64 rows. Every consumer must have read
             its rows, and no thread may write them any more. By default memory is allocated.
     """
 
-    def __init__(self, array: ArrayHandle, consumers: int, over: TileSlice | None = None) -> None:
+    def __init__(self, array: ArrayHandle, consumers: int, reused: TileSlice | None = None) -> None:
         if array.dtype.bits != 16:
             raise array.trace.error("stmatrix moves elements of 16 bits", got=str(array.dtype))
-        self.array, self.over = array, over
-        if over is None:
+        self.array, self.reused = array, reused
+        if reused is None:
             self.memory = smem.array(array.dtype, (consumers, BYTES // array.dtype.bytes), name="transposed")
 
     def begin(self, me: int) -> None:
-        """Synchronise consumer `me` before the first `store` of a tile: all of its threads have read `over`."""
-        if self.over is not None:
+        """Synchronise consumer `me` before the first `store` of a tile: all of its threads have read `reused`."""
+        if self.reused is not None:
             ptx.bar.sync(1 + me, WARPGROUP)
 
     def store(self, words: Sequence[Register], me: int, turn: int, row: Register, column: Register) -> None:
@@ -65,7 +65,7 @@ class TransposedStore:
         """
         thread = ptx.special.tid.x()
         lane, warp = thread & 31, (thread & (WARPGROUP - 1)) >> 5
-        start = self.memory[me] if self.over is None else self.over.rows(me * WARPGROUP_ROWS, WARPGROUP_ROWS)
+        start = self.memory[me] if self.reused is None else self.reused.rows(me * WARPGROUP_ROWS, WARPGROUP_ROWS)
         mine = start + (warp * (_PLACES * _PLACE_BYTES) + turn % _PLACES * _PLACE_BYTES)
         blocks = len(words) // 2
         size = self.array.dtype.bytes

@@ -48,12 +48,12 @@ _DTYPE_NAMES = (*dtypes.ALL, *PACKED)
 class TensorMapArgument:
     """A tensor map as a kernel's argument: the map and the array that it describes (stores update it in place).
 
-    overhang: nothing else uses the memory after the array's rows, up to a multiple of 16 bytes; stores write it.
+    pads_to_16b: nothing else uses the memory after the array's rows, up to a multiple of 16 bytes; stores write it.
     """
 
     spec: TensorMapSpec
     array: np.ndarray
-    overhang: bool = False
+    pads_to_16b: bool = False
 
 
 @dataclass(frozen=True)

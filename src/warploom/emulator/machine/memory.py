@@ -60,7 +60,7 @@ class Allocation:
         room: bytes after it that belong to the array of which it is a view. They are not addressable, but a tensor
         store
             may write the first few (`boxes`).
-        overhang: True if the caller says that nothing else uses the memory after its rows, up to a multiple of 16
+        pads_to_16b: True if the caller says that nothing else uses the memory after its rows, up to a multiple of 16
         bytes.
         device: the GPU whose memory holds it.
     """
@@ -69,7 +69,7 @@ class Allocation:
     region: Region
     writable: bool = True
     room: int = 0
-    overhang: bool = False
+    pads_to_16b: bool = False
     device: int = 0
 
     @property

@@ -19,7 +19,7 @@ from ...isa import dtypes
 from ...operators.attention.backward import arrays_of, backward_choice
 from ...operators.attention.calls import outputs, run
 from ...operators.attention.gradients import check_differentiable, differentiable, gradients
-from ...operators.attention.request import WIDE, check_types, read, window_of
+from ...operators.attention.request import SIXTEEN_BITS, check_types, read, window_of
 from ...runtime.arrays import ArrayView
 from ...runtime.launch_template import Launched
 from ..xla_ffi import Call, Memory
@@ -106,7 +106,7 @@ def _attention(static: tuple[Any, ...], logarithms: bool, arrays: dict[str, Any]
 
 def _forward(static: tuple[Any, ...], logarithms: bool, arrays: dict[str, Any]) -> tuple[Any, Any]:
     views = {name: seen(Memory(0, jnp.shape(arrays[name]), dtypes.of(arrays[name].dtype)), name) for name in "qkv"}
-    check_types(views, WIDE)
+    check_types(views, SIXTEEN_BITS)
     check_differentiable("cuda" if jax.default_backend() == "gpu" else "cpu", 0)
     out, lse = _attention(static, logarithms, arrays)
     return (out, lse), (arrays, out, lse)

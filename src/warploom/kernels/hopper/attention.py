@@ -60,8 +60,8 @@ def build(of: Attention, config: Config | None = None) -> Kernel:
     """
     config = config or default(of)
     config.check(of)
-    given, columns = of, of.query_columns
-    few, many, at_launch = REGISTERS[config.consumers]
+    columns = of.query_columns
+    producer_regs, consumer_regs, launch_regs = REGISTERS[config.consumers]
     stored, major = (PANEL, 1, QUERY_ROWS, 1), "K" if of.narrow else "MN"
 
     def attention(**arguments: Any) -> None:
@@ -103,17 +103,17 @@ def build(of: Attention, config: Config | None = None) -> Kernel:
         queue.tiles = blocks.count
         warpgroup = warpgroup_index()
         if tiles.transposed is None:
-            with producer(warpgroup, few):
+            with producer(warpgroup, producer_regs):
                 load(config, call, tiles, blocks, queue)
         else:
-            with producer_warpgroup(warpgroup, few):
+            with producer_warpgroup(warpgroup, producer_regs):
                 me = transpose_warp_index(ptx.special.tid.x())
                 with ptx.if_(me < TRANSPOSE_WARPS):
-                    TransposeWarp(given, config, tiles.values, tiles.transposed, me).run(blocks, queue)
+                    TransposeWarp(of, config, tiles.values, tiles.transposed, me).run(blocks, queue)
                 with ptx.else_(), ptx.if_(ptx.special.tid.x() == 0):
                     load(config, call, tiles, blocks, queue)
-        for me in each_consumer(warpgroup, config.consumers, many, exclusive=given.narrow):
-            Consumer(given, config, call, tiles, blocks, queue, me).run()
+        for me in each_consumer(warpgroup, config.consumers, consumer_regs, exclusive=of.narrow):
+            Consumer(of, config, call, tiles, blocks, queue, me).run()
 
     return kernel(
         in_specs={
@@ -142,7 +142,7 @@ def build(of: Attention, config: Config | None = None) -> Kernel:
             "LSE": Tile("B", "H", "S", f32),
         },
         grid=OneCtaPerSm() if of.varlen else OnePerSm(config.rows), block=WARPGROUP * (1 + config.consumers), arch=ARCH,
-        registers=at_launch, name="attention",
+        registers=launch_regs, name="attention",
         allow_spills=of.narrow and of.varlen,  # a few registers, in every tiling tried
     )(attention)  # fmt: skip
 

@@ -55,7 +55,7 @@ def build(of: Attention, config: BackwardConfig | None = None) -> Kernel:
     """
     config = config or backward_config(of)
     chosen = config
-    few, many, at_launch = config.registers(of)
+    producer_regs, consumer_regs, launch_regs = config.registers(of)
 
     def attention_backward(**call: Any) -> None:
         memory = Memory.allocate(of, chosen)
@@ -67,7 +67,7 @@ def build(of: Attention, config: BackwardConfig | None = None) -> Kernel:
         def roles() -> None:
             block = blocks.block()
             warpgroup = warpgroup_index(reduced=True)
-            with producer_warpgroup(warpgroup, few):
+            with producer_warpgroup(warpgroup, producer_regs):
                 warp = ptx.special.tid.x() // WARP
                 with ptx.if_(ptx.special.tid.x() == 0):
                     load(chosen, call, fixed, rings, block)
@@ -76,7 +76,7 @@ def build(of: Attention, config: BackwardConfig | None = None) -> Kernel:
                     for me in range(chosen.consumers):
                         with ptx.if_(warp == 1 + me):
                             add_sums(block, call, Adder(of, chosen, sums, call, block, me))
-            for me in each_consumer(warpgroup, chosen.consumers, many):
+            for me in each_consumer(warpgroup, chosen.consumers, consumer_regs):
                 Consumer(of, chosen, call, memory, blocks, block, me).run()
 
         if of.varlen:
@@ -95,7 +95,7 @@ def build(of: Attention, config: BackwardConfig | None = None) -> Kernel:
             **({"dV": stored(of, "T", "G", of.value_dim)} if config.values else {}),
         },
         grid=TicketGrid(config.rows, of.varlen), block=WARPGROUP * (1 + config.consumers), arch="sm_90a",
-        registers=at_launch, name="attention_backward" if config.keys else "attention_values",
+        registers=launch_regs, name="attention_backward" if config.keys else "attention_values",
     )(attention_backward)  # fmt: skip
 
 

@@ -52,15 +52,15 @@ LARGE_ROWS = Config(tile_m=256, tile_n=128, stages=4, epi_stages=2, ctas=1)
 def build(
     product: Product = Product(e4m3, e4m3),  # noqa: B008 - frozen
     config: Config = CONFIG,
-    overhang: bool = False,
+    pads_to_16b: bool = False,
     scale_a_major: str = "MN",
     scale_b_major: str = "K",
 ) -> Kernel:
     """Build the kernel; call it as kernel(a, b, scale_a, scale_b, out=d).
 
     a (M, K), b (N, K); d (M, N). scale_a is (K / 128, M), or (M, K / 128) if `scale_a_major` is "K". scale_b is (N /
-    128 rounded up, K / 128), or (K / 128, N / 128) if `scale_b_major` is "MN". Both are f32 and contiguous. `overhang`:
-    as in `gemm.build`. Raises ArgumentError if the configuration does not fit.
+    128 rounded up, K / 128), or (K / 128, N / 128) if `scale_b_major` is "MN". Both are f32 and contiguous.
+    `pads_to_16b`: as in `gemm.build`. Raises ArgumentError if the configuration does not fit.
     """
     config.check(product)
     if (
@@ -81,7 +81,7 @@ def build(
             gemm.operand_a(product, config), gemm.operand_b(product, config),
             scale_array("M", scale_a_major), scale_array("ColumnBlocks", scale_b_major),
         ),
-        out_specs=(gemm.result(product, overhang=overhang),),
+        out_specs=(gemm.result(product, pads_to_16b=pads_to_16b),),
         grid=persistent_grid((config.tile_m, config.tile_n)),
         block=config.threads,
         arch="sm_90a",

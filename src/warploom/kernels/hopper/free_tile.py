@@ -31,7 +31,6 @@ Limits     any M, N; K a multiple of 16 bytes' worth, unless both operands are M
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -81,25 +80,20 @@ def build(
     arrays = {name: spec for name, spec in fused.items() if isinstance(spec, Tile)}
     names = operands(product, config) | arrays | workspace(config) | fused
 
-    def free_tile(*handles: Any) -> None:
-        given = dict(zip((*names, "D"), handles, strict=True))
-        run_roles(Cta.make(given, product, config, fusion))
+    def free_tile(**args: Any) -> None:
+        run_roles(Cta.make(args, product, config, fusion))
 
-    return traced(free_tile, names, product, config, FreeTileGrid(config), over="C" if fusion.addend else "")
+    return traced(free_tile, names, product, config, FreeTileGrid(config), may_alias="C" if fusion.addend else "")
 
 
 def traced(
     body: Callable[..., None], names: Mapping[str, Tile | Scalar], product: Product, config: FreeTileConfig, grid: Any,
-    over: str = "",
+    may_alias: str = "",
 ) -> Kernel:  # fmt: skip
-    """The kernel of a body that takes the arguments `names` and D, under the body's name. over: an argument whose
-    memory D may share."""
-    positional = inspect.Parameter.POSITIONAL_ONLY
-    body.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [inspect.Parameter(name, positional) for name in (*names, "D")]
-    )
+    """The kernel of a body that takes the arguments `names` and D as keywords, under the body's name. may_alias: an
+    argument whose memory D may share."""
     return kernel(
-        in_specs=tuple(names.values()), out_specs=(result(product, config, over),), grid=grid, block=config.threads,
+        in_specs=names, out_specs={"D": result(product, config, may_alias)}, grid=grid, block=config.threads,
         cluster=(config.ctas, 1, 1), arch="sm_90a", registers=config.launch_registers, pdl=config.pdl,
         name=body.__name__,
     )(body)  # fmt: skip
@@ -126,11 +120,11 @@ def workspace(config: FreeTileConfig) -> dict[str, Tile]:
     return {"workspace": Tile("blocks", WORKSPACE_COLUMNS, f32), "counters": Tile("places", u32)}
 
 
-def result(product: Product, config: FreeTileConfig, over: str = "") -> Tile:
+def result(product: Product, config: FreeTileConfig, may_alias: str = "") -> Tile:
     """D. Rows stored in 16-byte units must begin at multiples of 16 bytes; otherwise they begin anywhere."""
     if config.vector_store:
-        return Tile("M", "N", product.out, multiple=(1, 8), order="rows", over=over)
-    return Tile("M", "N", product.out, over=over)
+        return Tile("M", "N", product.out, multiple=(1, 8), order="rows", may_alias=may_alias)
+    return Tile("M", "N", product.out, may_alias=may_alias)
 
 
 # -- what the roles share ------------------------------------------------------------------------------------------
@@ -142,16 +136,16 @@ class Cta:
 
     config: FreeTileConfig
     fusion: Fusion
-    given: Mapping[str, Any]
+    args: Mapping[str, Any]
     ring: TmaPipeline
     schedule: MovedTiles
     exchange: NoReduce | DsmemReduce | SemaphoreReduce
     staged: SharedAddress
 
     @staticmethod
-    def make(given: Mapping[str, Any], product: Product, config: FreeTileConfig, fusion: Fusion) -> Cta:
+    def make(args: Mapping[str, Any], product: Product, config: FreeTileConfig, fusion: Fusion) -> Cta:
         """Allocate shared memory and set up the ring, the schedule and the exchange."""
-        A: ArrayHandle = given["A"]
+        A: ArrayHandle = args["A"]
         tile_k = config.k_tiles * product.tile_k
         of_m, of_n = config.on_axes((product.a, product.a_major), (product.b, product.b_major))
         grid = ClusterGrid(config.along_weights, config.along_tokens) if config.multicast == "both" else None
@@ -170,11 +164,11 @@ class Cta:
         k = SplitKSchedule(k_tiles(A, tile_k, product.a_major), config.split_k, config.sharing_ctas)
         if config.shared_workspace:
             blocks = config.tile_m // BLOCK
-            exchange = SemaphoreReduce(given["workspace"], given["counters"], k, blocks, config.blocks)
+            exchange = SemaphoreReduce(args["workspace"], args["counters"], k, blocks, config.blocks)
         schedule = MovedTiles(
-            A, given["W"], config.output_tile, k, config.persistent, config.cluster, config.shared, grid, config.group,
+            A, args["W"], config.output_tile, k, config.persistent, config.cluster, config.shared, grid, config.group,
         )  # fmt: skip
-        return Cta(config, fusion, given, ring, schedule, exchange, staged)
+        return Cta(config, fusion, args, ring, schedule, exchange, staged)
 
     @property
     def k(self) -> SplitKSchedule:
@@ -186,8 +180,8 @@ class Cta:
         """The tokens and the weights."""
         of_tokens, of_weights = self.config.on_axes("a", "b")
         return (
-            Operand(self.given["A"], "a", of_tokens, self.config.tokens, self.config.along_weights),
-            Operand(self.given["W"], "b", of_weights, self.config.weights, self.config.along_tokens),
+            Operand(self.args["A"], "a", of_tokens, self.config.tokens, self.config.along_weights),
+            Operand(self.args["W"], "b", of_weights, self.config.weights, self.config.along_tokens),
         )
 
     def split_index(self, tile: Register, block: int) -> Register:
@@ -337,7 +331,7 @@ def multiply(cta: Cta, me: int, peer_reduce: PeerReduce | None) -> None:
     acc = wgmma_accumulators(BLOCK * config.blocks, config.tile_n, zero=empty_split)
     loop, rows = ConsumerLoop(cta.ring, cta.ring.consumer_state()), BLOCK * config.blocks
     for tile in cta.schedule.tiles():
-        vectors = EpilogueVectors(cta.given, cta.fusion, config, cta.schedule, me, tile)
+        vectors = EpilogueVectors(cta.args, cta.fusion, config, cta.schedule, me, tile)
         for stage, later in loop.stages(cta.k.total):
             mine = stage.a.rows(me * rows, rows)
             wgmma_stage(acc, mine, stage.b, accumulate=True if empty_split else later)
@@ -346,7 +340,7 @@ def multiply(cta: Cta, me: int, peer_reduce: PeerReduce | None) -> None:
             ptx.bar.sync(ALL_CONSUMERS, 128 * config.consumers)
         cta.exchange.ready()
         store = OutputStore(
-            cta.given, cta.fusion, config, vectors if peer_reduce is None else vectors.without_scales(), me, cta.staged
+            cta.args, cta.fusion, config, vectors if peer_reduce is None else vectors.without_scales(), me, cta.staged
         )
         coordinates = cta.schedule.coordinates(tile)
         sent: list[tuple[RegisterArray, int, range]] = []
@@ -380,7 +374,7 @@ def zero_fill_rows(cta: Cta) -> None:
         small = small | (extents[1][1] < extents[1][2])
     with ptx.if_(small):
         for name, extent, rows in extents:
-            start = SharedAddress(cta.given["A"].trace, ring.tiles[name].buffer.offset)
+            start = SharedAddress(cta.args["A"].trace, ring.tiles[name].buffer.offset)
             first = at_most(extent, rows) * TILE_K_BYTES
             for panel in ptx.range(0, config.stages * config.k_tiles * rows * TILE_K_BYTES, rows * TILE_K_BYTES,
                                    unroll=False):  # fmt: skip

@@ -79,27 +79,27 @@ class EpilogueVectors:
     """The scalar factor and the vectors of one consumer's epilogue, loaded before the main loop.
 
     Args:
-        given: the call's arrays by name.
+        args: the call's arrays by name.
         schedule, tile: the tile.
         me: index of the consumer, which has `config.blocks` blocks of 64 rows of the M axis.
     """
 
     def __init__(
-        self, given: Mapping[str, Any], fusion: Fusion, config: FreeTileConfig, schedule: MovedTiles, me: int,
+        self, args: Mapping[str, Any], fusion: Fusion, config: FreeTileConfig, schedule: MovedTiles, me: int,
         tile: Register,
     ) -> None:  # fmt: skip
-        on_m, on_n, limits = tile, tile, (given["D"].shape[0], given["D"].shape[1])
+        on_m, on_n, limits = tile, tile, (args["D"].shape[0], args["D"].shape[1])
         if fusion.scales == "row" or fusion.bias is not None:
             at, above = schedule.coordinates(tile), me * config.blocks * BLOCK
             on_m, on_n = config.on_axes(at.row, at.column)
             on_m, limits = on_m + above, config.on_axes(*limits)
-        scale_a, scale_b, bias = given.get("scale_a"), given.get("scale_b"), given.get("bias")
+        scale_a, scale_b, bias = args.get("scale_a"), args.get("scale_b"), args.get("bias")
         self.factor: Register | None = None
         if fusion.scales == "tensor":
             assert scale_a is not None and scale_b is not None
             self.factor = ptx.load(f32, ptx.addr(scale_a.pointer())) * ptx.load(f32, ptx.addr(scale_b.pointer()))
         if fusion.alpha:
-            self.factor = given["alpha"] if self.factor is None else self.factor * given["alpha"]
+            self.factor = args["alpha"] if self.factor is None else self.factor * args["alpha"]
         scales = (scale_a, scale_b) if fusion.scales == "row" else (None, None)
         biases = (None, bias)
         of_m, of_n = ([pair[axis] for pair in (scales, biases)] for axis in config.on_axes(0, 1))
@@ -171,7 +171,7 @@ class Epilogue:
     """The epilogue of one block of 64 rows on the M axis.
 
     Args:
-        given: the call's arrays by name.
+        args: the call's arrays by name.
         vectors: the factor and the vectors, loaded before the main loop.
         index: index of the block among the consumer's blocks.
         on_axes: coordinates of the block in D, on the M and the N axis.
@@ -179,20 +179,20 @@ class Epilogue:
     """
 
     def __init__(
-        self, given: Mapping[str, Any], fusion: Fusion, config: FreeTileConfig, vectors: EpilogueVectors, index: int,
+        self, args: Mapping[str, Any], fusion: Fusion, config: FreeTileConfig, vectors: EpilogueVectors, index: int,
         on_axes: tuple[Register, Register], own: tuple[Register, Register],
     ) -> None:  # fmt: skip
-        self.D, self.fusion, self.config, self.vectors = given["D"], fusion, config, vectors
+        self.D, self.fusion, self.config, self.vectors = args["D"], fusion, config, vectors
         lane, warp = ptx.special.tid.x() & 31, (ptx.special.tid.x() & 127) >> 5
         self.limit_m, self.limit_n = config.on_axes(self.D.shape[0], self.D.shape[1])
         self.on_m = on_axes[0] + (warp << 4) + (lane >> 2)
         self.on_n = on_axes[1] + ((lane & 3) << 1)
         self.scale_m, self.bias_m = vectors.along_m(index)
-        self.own_n, self.beta = own[1], given.get("beta")
-        self.gate, self.addend = self._operands(given, own[0])
+        self.own_n, self.beta = own[1], args.get("beta")
+        self.gate, self.addend = self._operands(args, own[0])
 
     def _operands(
-        self, given: Mapping[str, Any], own_m: Register
+        self, args: Mapping[str, Any], own_m: Register
     ) -> tuple[EpilogueOperand | None, EpilogueOperand | None]:
         """Gate and addend. Elements outside D or of another tile are not read, nor is C if beta is 0."""
         gate = addend = None
@@ -200,10 +200,10 @@ class Epilogue:
             rows = [self.on_m + half * HALF_ROWS for half in range(2)]
             needed = [(row >= own_m) & (row < self.limit_m) for row in rows]
         if self.fusion.gate:
-            gate = EpilogueOperand(given["gate"], self.config, self.on_m, self.on_n, needed)
+            gate = EpilogueOperand(args["gate"], self.config, self.on_m, self.on_n, needed)
         if self.beta is not None:
             read = [each & (self.beta != 0.0) for each in needed]
-            addend = EpilogueOperand(given["C"], self.config, self.on_m, self.on_n, read)
+            addend = EpilogueOperand(args["C"], self.config, self.on_m, self.on_n, read)
         return gate, addend
 
     def _stored(self, column: int) -> list[Predicate]:
@@ -267,13 +267,13 @@ class OutputStore:
     """
 
     def __init__(
-        self, given: Mapping[str, Any], fusion: Fusion, config: FreeTileConfig, vectors: EpilogueVectors, me: int,
+        self, args: Mapping[str, Any], fusion: Fusion, config: FreeTileConfig, vectors: EpilogueVectors, me: int,
         staged: SharedAddress,
     ) -> None:  # fmt: skip
-        self.given, self.fusion, self.config, self.vectors = given, fusion, config, vectors
+        self.args, self.fusion, self.config, self.vectors = args, fusion, config, vectors
         self.me, self.staged = me, staged
         columns, swap_ab = config.pass_columns, config.swap_ab
-        self.store = StagedStore(given["D"], swap_ab, staged_pitch(columns, swap_ab), config.vector_store)
+        self.store = StagedStore(args["D"], swap_ab, staged_pitch(columns, swap_ab), config.vector_store)
         self.block_bytes = staged_block_bytes(columns, swap_ab)
 
     def block(self, acc: RegisterArray, index: int, complete: range, at: MovedTile) -> None:
@@ -282,7 +282,7 @@ class OutputStore:
         block = self.me * config.blocks + index
         on_m, on_n = config.on_axes(at.row, at.column)
         own = config.on_axes(at.own_row, at.own_column)
-        epilogue = Epilogue(self.given, self.fusion, config, self.vectors, index, (on_m + block * BLOCK, on_n), own)
+        epilogue = Epilogue(self.args, self.fusion, config, self.vectors, index, (on_m + block * BLOCK, on_n), own)
         memory = self.staged + (self.me if config.persistent else block) * self.block_bytes
         for first in range(complete.start, complete.stop, step):
             values = acc[first : min(first + step, complete.stop)]

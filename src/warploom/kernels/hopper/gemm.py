@@ -24,7 +24,7 @@ Barriers   full[s]    1 arrival of each producer + bytes     producers of the cl
            cluster    before the first remote access, and at the end
 Ring       `stages` stages of A tile_m x 128 bytes and B tile_n x 128 bytes
 Limits     any M, N, K that TMA can address: rows of A, B and D start at multiples of 16 bytes, and the length of D's
-           rows is a multiple of 16 bytes (with `overhang`, any length, if nobody else uses the bytes after a row)
+           rows is a multiple of 16 bytes (with `pads_to_16b`, any length, if nobody else uses the bytes after a row)
 """
 
 from __future__ import annotations
@@ -79,14 +79,14 @@ def build(
     product: Product = Product(),  # noqa: B008 - frozen
     config: Config = Config(),  # noqa: B008
     fusion: Fusion = Fusion(),  # noqa: B008
-    overhang: bool = False,
+    pads_to_16b: bool = False,
 ) -> Kernel:
     """Build D = A B followed by the epilogue that `fusion` describes; see `description`.
 
     Call it as kernel(a, b, ..., out=d). a is (M, K) or, if MN-major, (K, M); b is (N, K) or (K, N); d is (M, N).
     Between b and d come the arguments that `epilogue_arguments` names: arrays, then numbers.
-    `overhang`: the caller guarantees that nobody else uses the bytes after a row of d, up to a multiple of 16. They are
-    overwritten, and N may then be any number. The PTX is the same.
+    `pads_to_16b`: the caller guarantees that nobody else uses the bytes after a row of d, up to a multiple of 16. They
+    are overwritten, and N may then be any number. The PTX is the same.
     Raises ArgumentError if the configuration does not fit.
     """
     config.check(product, fusion)
@@ -94,13 +94,13 @@ def build(
 
     @kernel(
         in_specs={"A": operand_a(product, config), "B": operand_b(product, config), **fused},
-        out_specs={"D": result(product, overhang=overhang, over="C" if fusion.addend else "")},
+        out_specs={"D": result(product, pads_to_16b=pads_to_16b, may_alias="C" if fusion.addend else "")},
         grid=persistent_grid((config.tile_m, config.tile_n), config.ctas, config.multicast),
         block=config.threads,
         cluster=(config.ctas, 1, 1),
         arch="sm_90a",
         registers=launch_registers(config),
-        elsewhere=other_rungs,
+        fallback_hint=other_rungs,
         pdl=config.pdl,
         name=config.kernel_schedule,
     )
@@ -173,9 +173,9 @@ def operand_b(product: Product, config: Config) -> Tile:
     return Tile.wgmma_b("N", "K", product.b, major="K", tile_n=rows, tile_k=config.stage_k(product), ragged=True)
 
 
-def result(product: Product, rows: str = "M", overhang: bool = False, over: str = "") -> Tile:
+def result(product: Product, rows: str = "M", pads_to_16b: bool = False, may_alias: str = "") -> Tile:
     """D (M, N), stored by TMA in units of 16 bytes; its rows begin at multiples of 16 bytes."""
-    return result_tile(rows, "N", product.out, order="rows", overhang=overhang, over=over)
+    return result_tile(rows, "N", product.out, order="rows", pads_to_16b=pads_to_16b, may_alias=may_alias)
 
 
 def ring_tile(dtype: DType, major: str, rows: int, tile_k: int, stages: int, name: str) -> smem.OperandTile:

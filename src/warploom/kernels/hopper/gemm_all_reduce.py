@@ -148,11 +148,10 @@ def build(
         "rank": Scalar(u32),
     }
 
-    def gemm_all_reduce(*handles: Any) -> None:
-        given = dict(zip((*names, "D"), handles, strict=True))
-        cta = Cta.make(given, product, config, fusion)
+    def gemm_all_reduce(**args: Any) -> None:
+        cta = Cta.make(args, product, config, fusion)
         peer_reduce = PeerReduce(
-            given["slots"], given["launches"], given["record"], given["rank"],
+            args["slots"], args["launches"], args["record"], args["rank"],
             accumulators=_accumulators(config), dtype=product.out,
             all_consumers=(ALL_CONSUMERS, 128 * config.consumers), form=form,
         )  # fmt: skip

@@ -98,9 +98,9 @@ def _unknown(text: str) -> ArgumentError:
 def with_epi_stages(config: Config) -> Config:
     """The configuration with the number of store boxes that its name leaves open: a staggered consumer's whole block,
     otherwise two, or as many as fit next to the stages."""
-    many = -(-config.tile_n // BOX) if config.kernel_schedule == "staggered" else 2
+    epi_stages = -(-config.tile_n // BOX) if config.kernel_schedule == "staggered" else 2
     if config.kernel_schedule == "ping_pong" and config.tile_n > WIDE_PING_PONG:
-        many = 1
-    while many > 1 and dataclasses.replace(config, epi_stages=many).shared_bytes(Product()) > SHARED_BYTES:
-        many -= 1
-    return dataclasses.replace(config, epi_stages=many)
+        epi_stages = 1
+    while epi_stages > 1 and dataclasses.replace(config, epi_stages=epi_stages).shared_bytes(Product()) > SHARED_BYTES:
+        epi_stages -= 1
+    return dataclasses.replace(config, epi_stages=epi_stages)

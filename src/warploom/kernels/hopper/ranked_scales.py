@@ -87,6 +87,6 @@ def epilogue_of(
     if fusion.empty:
         return None, None, registers
     scales = Scales.of(args, rank) if fusion.scales == "row" else None
-    given = args if scales is None else {**args, "scale_a": scales}
+    epilogue_args = args if scales is None else {**args, "scale_a": scales}
     spare = max(registers[1] - config.accumulators - gemm.ADDRESS_REGS, 0)
-    return Epilogue(fusion, D, given, spare=spare), scales, registers
+    return Epilogue(fusion, D, epilogue_args, spare=spare), scales, registers

@@ -150,8 +150,8 @@ class Cta:
         )
         transposed = None
         if config.vector_store:
-            over = None if config.streamed else ring.tiles["a"][0]
-            transposed = TransposedStore(D, config.consumers, over)
+            reused = None if config.streamed else ring.tiles["a"][0]
+            transposed = TransposedStore(D, config.consumers, reused)
         stages = k_tiles(A, tile_k)
         if config.streamed:
             stream = StreamKSchedule(stages, (W.shape[0] + (config.rows - 1)) // config.rows)

@@ -12,7 +12,7 @@ from ..fallback_hint import other_rungs
 PIECE = 8
 """bf16 elements in 16 bytes: what a thread copies at a time, and the multiple that TMA requires of rows."""
 
-hopper_kernel = partial(kernel, arch="sm_90a", elsewhere=other_rungs)
+hopper_kernel = partial(kernel, arch="sm_90a", fallback_hint=other_rungs)
 """`kernel` for a GPU of sm_90a; on any other GPU, the error lists the rungs that it can run."""
 
 

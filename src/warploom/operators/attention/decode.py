@@ -28,7 +28,7 @@ from .choice import call_of, chosen
 from .limits import LONGEST, check_countable
 from .machine import EMULATED_SMS
 from .request import (
-    WIDE,
+    SIXTEEN_BITS,
     CheckedCall,
     array_of,
     check_layout,
@@ -246,10 +246,11 @@ def _check_cache(
     shape = (views["q"].shape[0], views["k"].shape[2])
     check_scales(seen, numbers, {"k_scale": shape, "v_scale": shape}, ("k", "v"))
     if not narrow:
-        check_types(seen, WIDE)
+        check_types(seen, SIXTEEN_BITS)
         return
     check_types(
-        {name: array for name, array in seen.items() if name not in ("k", "v")} | {"k": seen["q"], "v": seen["q"]}, WIDE
+        {name: array for name, array in seen.items() if name not in ("k", "v")} | {"k": seen["q"], "v": seen["q"]},
+        SIXTEEN_BITS,
     )
     for name in ("k", "v"):
         if views[name].shape[3] % TMA_BYTES:

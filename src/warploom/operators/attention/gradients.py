@@ -27,7 +27,7 @@ from .calls import plain, readable, refuse_long_emulation
 from .captured import captured
 from .limits import check_countable
 from .named_launch import launch_named
-from .request import WIDE, Request, check_types, one_batch, permuted, read, read_varlen
+from .request import SIXTEEN_BITS, Request, check_types, one_batch, permuted, read, read_varlen
 
 ENDS = {"cu_seqlens_q": "q_ends", "cu_seqlens_k": "k_ends"}
 """Maps the call's names of sequence offsets to the kernels' names."""
@@ -259,7 +259,7 @@ def check_results(
 ) -> tuple[ArrayView, ...]:
     """Return views of out, grad, lse and, if given, lse_grad. Raises ArgumentError, ArgumentTypeError if they do not
     match the call."""
-    check_types({name: view(tensors[name], name) for name in ("q", "k", "v")}, WIDE)
+    check_types({name: view(tensors[name], name) for name in ("q", "k", "v")}, SIXTEEN_BITS)
     dtype = request.of.dtype
     result, wanted = view(out, "out"), view(grad, "grad")
     sums = {"lse": view(lse, "lse")} | ({} if lse_grad is None else {"lse_grad": view(lse_grad, "lse_grad")})

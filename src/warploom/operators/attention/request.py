@@ -30,7 +30,7 @@ LAYOUTS = {"bhsd": (0, 2, 1, 3), "bshd": (0, 1, 2, 3)}
 """Axes of (batch, length, head, dimension) in a caller's array."""
 MOST_DIM = 256
 LOG2_E = math.log2(math.e)
-WIDE = (bf16, f16)
+SIXTEEN_BITS = (bf16, f16)
 """Types with full support; e4m3 has no gradients."""
 Edges = tuple[int | None, int | None]
 RANKS = {"sinks": 1, "q_scale": 2, "k_scale": 2, "v_scale": 2}
@@ -308,7 +308,7 @@ def array_of(value: Any, name: str, rank: int) -> ArrayView:
     return found
 
 
-def check_types(seen: dict[str, ArrayView], allowed: tuple[DType, ...] = (*WIDE, e4m3)) -> None:
+def check_types(seen: dict[str, ArrayView], allowed: tuple[DType, ...] = (*SIXTEEN_BITS, e4m3)) -> None:
     """Raise ArgumentTypeError unless q, k and v have one of these types, and sinks f32, bf16 or f16; ArgumentError for
     arrays on several devices.
     """

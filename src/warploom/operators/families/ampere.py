@@ -108,7 +108,7 @@ class Ampere(KernelFamily):
             rounds * bytes_ / (time * MHZ), 0.0, MHZ, bound, ASSUMED,
         )  # fmt: skip
 
-    def build(self, problem: Problem, config: AmpereConfig, overhang: bool) -> Any:
+    def build(self, problem: Problem, config: AmpereConfig, pads_to_16b: bool) -> Any:
         """The kernel; if rows of D are not multiples of 16 bytes, they are in separate memory."""
         from ...kernels.ladder import r06_ampere_multistage as rung
 

@@ -88,11 +88,11 @@ class Blackwell(BlackwellFamily):
         """Each tile is a candidate once."""
         return config.tile_m, config.tile_n
 
-    def build(self, problem: Problem, config: Config, overhang: bool) -> Any:
-        """The kernel. overhang: rows of D may end inside 16 bytes; nothing is written past their ends."""
+    def build(self, problem: Problem, config: Config, pads_to_16b: bool) -> Any:
+        """The kernel. pads_to_16b: rows of D may end inside 16 bytes; nothing is written past their ends."""
         from ...kernels.blackwell import gemm
 
-        return gemm.build(config, problem.product, problem.fusion, whole=not overhang)
+        return gemm.build(config, problem.product, problem.fusion, whole=not pads_to_16b)
 
     def per_tile(self, config: Config, problem: Problem) -> dict[str, int]:
         """MMAs that one thread issues, bytes that TMA writes to shared memory and the tensor core reads there, bytes of
@@ -143,8 +143,8 @@ class BlackwellSmallM(BlackwellFamily):
         exchange = SPLIT_US * (config.split_k > 1)
         return self._estimate(config, problem, gpu, tiles, gpu.sms, steps, config.tokens, exchange)
 
-    def build(self, problem: Problem, config: SmallMConfig, overhang: bool) -> Any:
-        """The kernel; it stores element by element, so `overhang` does not matter."""
+    def build(self, problem: Problem, config: SmallMConfig, pads_to_16b: bool) -> Any:
+        """The kernel; it stores element by element, so `pads_to_16b` does not matter."""
         from ...kernels.blackwell import small_m
 
         return small_m.build(config, problem.product, problem.fusion)

@@ -33,11 +33,11 @@ class BlockScaled(HopperLarge):
         """Never."""
         return False
 
-    def build(self, problem: Problem, config: Config, overhang: bool) -> Any:
+    def build(self, problem: Problem, config: Config, pads_to_16b: bool) -> Any:
         """The kernel."""
         from ...kernels.hopper import block_scaled
 
-        more = {"overhang": True} if overhang else {}
+        extra = {"pads_to_16b": True} if pads_to_16b else {}
         return block_scaled.build(
-            problem.product, config, **more, scale_a_major=problem.scale_a_major, scale_b_major=problem.scale_b_major
+            problem.product, config, **extra, scale_a_major=problem.scale_a_major, scale_b_major=problem.scale_b_major
         )

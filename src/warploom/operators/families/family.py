@@ -76,8 +76,8 @@ class KernelFamily(ABC):
         return None
 
     @abstractmethod
-    def build(self, problem: Problem, config: Any, overhang: bool) -> Kernel:
-        """The kernel. overhang: it may write past the end of D's rows, up to a multiple of 16 bytes."""
+    def build(self, problem: Problem, config: Any, pads_to_16b: bool) -> Kernel:
+        """The kernel. pads_to_16b: it may write past the end of D's rows, up to a multiple of 16 bytes."""
 
     def per_tile(self, config: Any, problem: Problem) -> dict[str, int]:
         """The cost of a whole tile, by names of the emulator's counters; {} if unknown."""

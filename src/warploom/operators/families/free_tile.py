@@ -125,8 +125,8 @@ class FreeTile(KernelFamily):
         """Each configuration is timed separately."""
         return (config,)
 
-    def build(self, problem: Problem, config: FreeTileConfig, overhang: bool) -> Any:
-        """The kernel; it stores nothing past the end of a row, so `overhang` does not matter."""
+    def build(self, problem: Problem, config: FreeTileConfig, pads_to_16b: bool) -> Any:
+        """The kernel; it stores nothing past the end of a row, so `pads_to_16b` does not matter."""
         from ...kernels.hopper import free_tile
 
         return free_tile.build(problem.product, config, problem.fusion)

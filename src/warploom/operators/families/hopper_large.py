@@ -190,11 +190,11 @@ class HopperLarge(KernelFamily):
         """Configurations that differ only in other fields are similar: `tune` times few of them."""
         return config.kernel_schedule, config.tile_m, config.tile_n, config.tile_k
 
-    def build(self, problem: Problem, config: Config, overhang: bool) -> Any:
-        """The kernel. overhang: it may write past the end of a row, up to a multiple of 16 bytes."""
+    def build(self, problem: Problem, config: Config, pads_to_16b: bool) -> Any:
+        """The kernel. pads_to_16b: it may write past the end of a row, up to a multiple of 16 bytes."""
         from ...kernels.hopper import gemm
 
-        return gemm.build(problem.product, config, problem.fusion, **({"overhang": True} if overhang else {}))
+        return gemm.build(problem.product, config, problem.fusion, **({"pads_to_16b": True} if pads_to_16b else {}))
 
     def describe(self, config: Config) -> str:
         pair = f", pairs of CTAs share {config.multicast.upper()}" if config.ctas == 2 else ""

@@ -140,8 +140,8 @@ class SmallM(KernelFamily):
     def promised(self, config: SmallMConfig) -> SmallMConfig:
         return replace(config, constant_weights=config.pdl)
 
-    def build(self, problem: Problem, config: SmallMConfig, overhang: bool) -> Any:
-        """The kernel; it stores element by element, so `overhang` does not matter."""
+    def build(self, problem: Problem, config: SmallMConfig, pads_to_16b: bool) -> Any:
+        """The kernel; it stores element by element, so `pads_to_16b` does not matter."""
         from ...kernels.hopper import small_m
 
         return small_m.build(problem.product, config, problem.fusion)

@@ -232,7 +232,7 @@ class TensorMaps(Observer):
         """A store writes past its rows: an error if that memory is used by others."""
         spec = box.spec.in_bytes
         found = self.context.machine.memory.find(box.bound.address)
-        if found is None or found.overhang or self.findings.seen("tensor-store-overhang", (code,)):
+        if found is None or found.pads_to_16b or self.findings.seen("tensor-store-overhang", (code,)):
             return
         extent, end = spec.dims[0], whole_pieces(spec)
         row = end * spec.dtype.bytes

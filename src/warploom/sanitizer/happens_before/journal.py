@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ...emulator.machine.operation import Operation
     from ...emulator.machine.places import Lanes
 
-KEPT = 256
+KEPT_ENTRIES = 256
 """Maximum number of entries of a journal; the older half is dropped."""
 WARP = 32
 
@@ -145,8 +145,8 @@ class Journals:
         if journal.floor != clock.floor:
             journal.floor = clock.floor
             journal.entries = []
-        elif len(journal.entries) > KEPT:
-            del journal.entries[: KEPT // 2]
+        elif len(journal.entries) > KEPT_ENTRIES:
+            del journal.entries[: KEPT_ENTRIES // 2]
         return journal.entries
 
     def writers(
