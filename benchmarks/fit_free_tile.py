@@ -82,7 +82,7 @@ def groups(points: Sequence[Mapping[str, Any]], sms: int = 132) -> list[Group]:
             if config is None or config.constant_weights:
                 continue
             names.append(name)
-            rows.append(features(config, problem.m, problem.n, problem.k, product_of(problem), sms))
+            rows.append(features(config, problem.m, problem.n, problem.k, product_of(problem), sms=sms))
         if len(names) > 1 and "cublas" in times:
             columns = Features(*(np.array(column, dtype=float) for column in zip(*rows, strict=True)))
             found.append(Group(problem, names, columns, np.array([times[name] for name in names]), times["cublas"]))

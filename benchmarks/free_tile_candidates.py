@@ -15,6 +15,7 @@ from warploom.operators.families import ranked as ranked_by_model
 from warploom.operators.families.hopper_large_tiles import hopper
 from warploom.operators.select import ranking
 from warploom.operators.spec.gpu import EMULATED
+from warploom.runtime.machine import H200_SMS
 
 MOST_CANDIDATES, BY_MODEL = 16, 6
 LARGE_ROWS, LARGE = 512, 5
@@ -26,12 +27,12 @@ DECODE_ROWS, STREAM_ROWS = 64, 256
 AnyConfig = FreeTileConfig | SmallMConfig | Config
 
 
-def chosen_first(problem: GemmWork, sms: int = free_tile_choice.SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
+def chosen_first(problem: GemmWork, sms: int = H200_SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
     """The library's first choices, in its order: a fit that chooses among them must have seen them."""
     return [config for config, _ in ranking(problem.posed, replace(EMULATED, sms=sms))[:most]]
 
 
-def first_of_forms(problem: GemmWork, sms: int = free_tile_choice.SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
+def first_of_forms(problem: GemmWork, sms: int = H200_SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
     """Half are the library's first choices, the others the model's first of each form. A fit that has only seen the
     favourites of an earlier choice picks a bad one among hundreds of candidates."""
     order = [config for config, _ in ranking(problem.posed, replace(EMULATED, sms=sms))]
@@ -53,12 +54,12 @@ def _any_form(config: AnyConfig) -> tuple[object, ...]:
     return *tile, config.ctas, config.epi_stages, config.group > 1
 
 
-def pairs(problem: GemmWork, sms: int = free_tile_choice.SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
+def pairs(problem: GemmWork, sms: int = H200_SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
     """The library's first choices, and pairs of CTAs that share an operand."""
     return _sharing(problem, sms, most, free_tile_choice.PAIRS)
 
 
-def clusters(problem: GemmWork, sms: int = free_tile_choice.SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
+def clusters(problem: GemmWork, sms: int = H200_SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
     """The library's first choices, and clusters of two, four and eight CTAs that share one operand or both."""
     return _sharing(problem, sms, most, (*free_tile_choice.PAIRS, *free_tile_choice.BOTH, *free_tile_choice.FOURS))
 
@@ -71,12 +72,12 @@ def _sharing(problem: GemmWork, sms: int, most: int, ways: Sequence[free_tile_ch
     chosen: dict[AnyConfig, None] = dict.fromkeys(ours[: max(2, most // 4)])
     sizes, product = (problem.m, problem.n, problem.k), product_of(problem)
     tiles = [config for config in ours if isinstance(config, FreeTileConfig)]
-    ranked = [config for config, _ in free_tile_choice.ranked(*sizes, product, sms)]
+    ranked = [config for config, _ in free_tile_choice.ranked(*sizes, product, sms=sms)]
     unsplit = (config for config in [*tiles[:3], *ranked] if config.split_k == 1)
     alone = list(dict.fromkeys(replace(config, cluster=1, multicast="") for config in unsplit))
     shared = [one for config in alone for one in free_tile_choice.sharing(config, *sizes[:2], sms, ways)]
     first = shared[:4]
-    timed = sorted(shared, key=lambda each: free_tile_choice.terms(each, *sizes, product, sms).total)
+    timed = sorted(shared, key=lambda each: free_tile_choice.terms(each, *sizes, product, sms=sms).total)
     seen: set[tuple[object, ...]] = set()
     for pair in [*first, *timed]:
         form = pair.swap_ab, pair.tile_m, pair.tile_n // 24, pair.persistent, pair.multicast, pair.cluster
@@ -86,7 +87,7 @@ def _sharing(problem: GemmWork, sms: int, most: int, ways: Sequence[free_tile_ch
     return list(chosen)[:most]
 
 
-def candidates(problem: GemmWork, sms: int = free_tile_choice.SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
+def candidates(problem: GemmWork, sms: int = H200_SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
     """The configurations worth timing: the model's first, the first of each form, and variants of the very first.
 
     The first of each form are for the fit: a model that only sees its own favourites never learns about others.
@@ -94,7 +95,7 @@ def candidates(problem: GemmWork, sms: int = free_tile_choice.SMS, most: int = M
     if problem.m > LARGE_ROWS:
         return [*_large(problem, LARGE), *_free(problem, sms, max(2, most - LARGE))]
     product = product_of(problem)
-    ranked = free_tile_choice.ranked(problem.m, problem.n, problem.k, product, sms)
+    ranked = free_tile_choice.ranked(problem.m, problem.n, problem.k, product, sms=sms)
     if not ranked:
         return []
     best, fastest = ranked[0]
@@ -110,7 +111,7 @@ def candidates(problem: GemmWork, sms: int = free_tile_choice.SMS, most: int = M
 
 def _free(problem: GemmWork, sms: int, count: int) -> list[FreeTileConfig]:
     """The model's first of each form, fastest first."""
-    ranked = free_tile_choice.ranked(problem.m, problem.n, problem.k, product_of(problem), sms)
+    ranked = free_tile_choice.ranked(problem.m, problem.n, problem.k, product_of(problem), sms=sms)
     first: dict[tuple[object, ...], FreeTileConfig] = {}
     for config, estimate in ranked:
         if estimate <= WITHIN * ranked[0][1]:
@@ -152,7 +153,7 @@ def _decodes(problem: GemmWork) -> Iterator[SmallMConfig]:
     """Tiles of 64 weights and all tokens, split so that one wave of CTAs is as full as possible."""
     tiles = -(-problem.n // 64)
     for per_sm in (1, 2):
-        parts = min(4, free_tile_choice.SMS * per_sm // tiles)
+        parts = min(4, H200_SMS * per_sm // tiles)
         if parts:
             yield SmallMConfig(
                 tokens=-(-problem.m // 8) * 8, split_k=parts, ctas_per_sm=per_sm, prefetch=3,

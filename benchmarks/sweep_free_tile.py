@@ -55,6 +55,7 @@ from warploom.runtime.benchmark import protocols
 from warploom.runtime.benchmark.power import driver_version
 from warploom.runtime.benchmark.watchdog import Watchdog
 from warploom.runtime.caller import Caller
+from warploom.runtime.machine import H200_SMS
 from warploom.runtime.program import Program
 
 SUITE = "sweep-free-tile"
@@ -82,7 +83,7 @@ class Sweep:
     beat: Callable[..., None]
     program: Callable[[GemmWork, AnyConfig], Program | None]
     left_out: frozenset[str] = frozenset()
-    sms: int = free_tile_choice.SMS
+    sms: int = H200_SMS
     most: int = MOST_CANDIDATES
     candidates: Callable[..., list[AnyConfig]] = candidates
     alone_s: float = 0.0
@@ -118,7 +119,7 @@ class Sweep:
 
     def _expected(self, config: FreeTileConfig, problem: GemmWork) -> float:
         sizes = problem.m, problem.n, problem.k
-        return free_tile_choice.terms(config, *sizes, product_of(problem), self.sms).total
+        return free_tile_choice.terms(config, *sizes, product_of(problem), sms=self.sms).total
 
     def _timed(
         self, problem: GemmWork, calls: Mapping[str, Any], per: Mapping[str, int], how: Mapping[str, Any]

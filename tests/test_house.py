@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import tomllib
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "warploom"
-LONG, TOO_LONG = 400, 600
+MOST_LINES = 400
 
 
 def python(code: str) -> str:
@@ -42,10 +41,7 @@ def test_every_package_of_the_source_stands_in_a_layer() -> None:
 
 def test_a_file_holds_one_idea() -> None:
     lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in sorted(SOURCE.rglob("*.py"))}
-    assert {path: lines for path, lines in lengths.items() if lines > TOO_LONG} == {}
-    for path, lines in lengths.items():
-        if lines > LONG:
-            warnings.warn(f"{path} has {lines} lines: does it hold two ideas?", stacklevel=1)
+    assert {path: lines for path, lines in lengths.items() if lines > MOST_LINES} == {}
 
 
 def test_a_file_says_what_it_is() -> None:

@@ -23,6 +23,7 @@ from warploom.types import bf16, e4m3, e5m2, f16, f32
 SCHEDULES = (("lazy", 0), ("eager", 0), ("random", 1))
 NUMPY = {bf16: ml_dtypes.bfloat16, f16: np.float16, e4m3: ml_dtypes.float8_e4m3fn, e5m2: ml_dtypes.float8_e5m2}
 SMS = 4
+CHIP = H200().sms
 PROMISE = {"before-grid-wait"}
 """What the sanitizer says of constant weights, which it cannot know to be constant."""
 
@@ -233,11 +234,11 @@ def test_every_tile_is_computed_once_whatever_the_band(name: str, band: int):
 
 def test_bands_are_chosen_where_a_wave_loads_fewer_rows_so():
     tile = FreeTileConfig(swap_ab=True, tile_m=128, tile_n=200, stages=5, persistent=True, setmaxnreg=True)
-    assert banded(tile, 8192, 2048).group == 9  # 9 x 200 tokens beside 15 x 128 weights, near a square
-    assert banded(tile, 16384, 256).group == 1  # two tiles of weights: both of them for each tile of tokens
-    assert banded(tile, 1024, 16384) == tile  # six tiles of tokens: along them, a wave has all of them anyway
-    assert banded(replace(tile, persistent=False), 8192, 2048).group == 0
-    assert banded(replace(tile, tile_m=192, tile_n=96, consumers=3), 8192, 2048).group == 0  # no registers for it
+    assert banded(tile, 8192, 2048, CHIP).group == 9  # 9 x 200 tokens beside 15 x 128 weights, near a square
+    assert banded(tile, 16384, 256, CHIP).group == 1  # two tiles of weights: both of them for each tile of tokens
+    assert banded(tile, 1024, 16384, CHIP) == tile  # six tiles of tokens: along them, a wave has all of them anyway
+    assert banded(replace(tile, persistent=False), 8192, 2048, CHIP).group == 0
+    assert banded(replace(tile, tile_m=192, tile_n=96, consumers=3), 8192, 2048, CHIP).group == 0  # no registers for it
 
 
 # -- what is refused -------------------------------------------------------------------------------------------------
@@ -296,7 +297,7 @@ SHAPES = [(256, 6144, 4096), (320, 1024, 4096), (7, 4608, 3584), (200, 4608, 358
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_everything_that_is_ranked_can_be_built_and_fits_the_machine(shape: tuple[int, int, int]):
-    found = list(fitting(*shape))
+    found = list(fitting(*shape, sms=CHIP))
     assert found
     for config in found:
         config.check(Product())
@@ -309,7 +310,7 @@ def test_everything_that_is_ranked_can_be_built_and_fits_the_machine(shape: tupl
             assert ctas // config.ctas <= H200().clusters(config.ctas)
         if config.persistent:
             assert ctas == 132
-    times = [time for _, time in ranked(*shape)]
+    times = [time for _, time in ranked(*shape, sms=CHIP)]
     assert times == sorted(times) and times[0] > 0
 
 
@@ -317,23 +318,25 @@ def test_ctas_share_operands_where_it_was_ever_faster():
     """Pairs where rows of K are astride lines, or in several waves; four or eight CTAs in one wave."""
     for shape in SHAPES:
         m, n, k = shape
-        for config in (config for config in fitting(*shape) if config.multicast):
+        for config in (config for config in fitting(*shape, sms=CHIP) if config.multicast):
             assert config.along_tokens == 1 or config.weights <= n
             assert config.along_weights == 1 or config.tokens <= m
             if config.cluster >= 4:
-                assert not config.persistent and waves_of(config, m, n) == 1
+                assert not config.persistent and waves_of(config, m, n, CHIP) == 1
             else:
-                assert config.cluster == 2 and (config.persistent or k * 2 % 128 or waves_of(config, m, n) == 1)
+                assert config.cluster == 2 and (config.persistent or k * 2 % 128 or waves_of(config, m, n, CHIP) == 1)
     eight = Product(e4m3, e4m3, bf16)
-    alone = [config for config in fitting(809, 1152, 4352, eight) if config.multicast and not config.persistent]
+    found = fitting(809, 1152, 4352, eight, sms=CHIP)
+    alone = [config for config in found if config.multicast and not config.persistent]
     assert {config.cluster for config in alone} == {2, 4, 8}
-    sharing = [config for config in fitting(809, 1152, 4304, eight) if config.multicast and not config.persistent]
+    found = fitting(809, 1152, 4304, eight, sms=CHIP)
+    sharing = [config for config in found if config.multicast and not config.persistent]
     assert {config.cluster for config in sharing} == {2, 4, 8}
 
 
 def test_the_model_counts_rows_of_the_tensor_not_of_the_tile():
     config = named("u128x96w2_8_f3")
-    assert terms(config, 100, 6144, 4096).total < terms(config, 128, 6144, 4096).total
+    assert terms(config, 100, 6144, 4096, sms=CHIP).total < terms(config, 128, 6144, 4096, sms=CHIP).total
 
 
 @pytest.mark.slow
@@ -349,7 +352,7 @@ def test_the_model_counts_rows_of_the_tensor_not_of_the_tile():
 def test_the_chosen_tiles_do_not_spill(fusion: Fusion):
     product = Product(e4m3, e4m3, bf16) if fusion.scales else Product()
     for shape in SHAPES:
-        fitting = [config for config, _ in ranked(*shape, product) if config.fits_registers(product, fusion)]
+        fitting = [config for config, _ in ranked(*shape, product, sms=CHIP) if config.fits_registers(product, fusion)]
         for config in fitting[:3]:
             resources = build(product, config, fusion).resources()
             assert resources.spills == 0 and not resources.notes

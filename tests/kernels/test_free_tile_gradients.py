@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.errors import refused
-from tests.kernels.test_free_tile import ENDS, NUMPY, PROMISE, RELAXED, SCHEDULES, SMS, rounded, run
+from tests.kernels.test_free_tile import CHIP, ENDS, NUMPY, PROMISE, RELAXED, SCHEDULES, SMS, rounded, run
 from tests.kernels.test_free_tile_shared import GRID_MUTANTS, MUTANTS, fails
 from warploom.kernels.hopper.description import Product
 from warploom.kernels.hopper.free_tile import build
@@ -139,7 +139,7 @@ def test_a_tile_without_whole_panels_is_refused(product: Product, changed: dict[
 @pytest.mark.parametrize("product", [INPUT, WEIGHT, OTHER], ids=["input", "weight", "other"])
 @pytest.mark.parametrize("shape", [(7, 4608, 3584), (256, 6144, 4096), (1152, 4608, 4304)])
 def test_everything_that_fits_can_be_built(product: Product, shape: tuple[int, int, int]):
-    found = list(fitting(*shape, product))
+    found = list(fitting(*shape, product, sms=CHIP))
     assert {config.swap_ab for config in found} == {False, True}
     for config in found:
         config.check(product)
@@ -147,4 +147,4 @@ def test_everything_that_fits_can_be_built(product: Product, shape: tuple[int, i
 
 def test_rows_of_k_outside_the_tensor_cost_time():
     config = named("s128x64w2_6_f3")
-    assert terms(config, 64, 8192, 4097, INPUT).tma > terms(config, 64, 8192, 4160, INPUT).tma
+    assert terms(config, 64, 8192, 4097, INPUT, sms=CHIP).tma > terms(config, 64, 8192, 4160, INPUT, sms=CHIP).tma

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.errors import refused
-from tests.kernels.test_free_tile import NUMPY, RELAXED, SCHEDULES, SMS, rounded, stored
+from tests.kernels.test_free_tile import CHIP, NUMPY, RELAXED, SCHEDULES, SMS, rounded, stored
 from warploom.errors import WarploomError
 from warploom.kernels.hopper.description import Product
 from warploom.kernels.hopper.free_tile import build
@@ -120,12 +120,12 @@ def test_splits_through_a_workspace_are_of_ctas_that_share_or_of_their_own(chang
 
 
 def test_long_products_with_few_tiles_are_split_until_the_gpu_is_full():
-    found = [config for config in fitting(208, 2048, 151936, INPUT) if config.shared_workspace]
-    assert found and all(waves_of(config, 208, 2048) == 1 for config in found)
+    found = [config for config in fitting(208, 2048, 151936, INPUT, sms=CHIP) if config.shared_workspace]
+    assert found and all(waves_of(config, 208, 2048, CHIP) == 1 for config in found)
     assert {config.split_k for config in found} >= {4, 6, 8} and {config.blocks for config in found} >= {1, 2}
     for config in found:
         config.check(INPUT)
-    assert not any(config.shared_workspace for config in fitting(208, 2048, 2048, INPUT))
+    assert not any(config.shared_workspace for config in fitting(208, 2048, 2048, INPUT, sms=CHIP))
 
 
 # -- on a GPU --------------------------------------------------------------------------------------------------------

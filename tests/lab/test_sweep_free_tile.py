@@ -22,6 +22,7 @@ from warploom.lab.contender import Prepared
 from warploom.lab.gpu_stage import compared
 from warploom.lab.warploom_contender import product_of
 from warploom.lab.work import GemmWork
+from warploom.runtime.machine import H200
 
 torch = pytest.importorskip("torch")
 TINY = (GemmWork(9, 72, 128), GemmWork(70, 40, 64))
@@ -179,4 +180,4 @@ def test_what_shares_is_timed_beside_what_the_library_chooses(shape: tuple[int, 
     for config in shared:
         config.check(asked)
         alone = replace(config, cluster=1, multicast="")
-        assert waves_of(config, *shape[:2]) == waves_of(alone, *shape[:2])
+        assert waves_of(config, *shape[:2], H200().sms) == waves_of(alone, *shape[:2], H200().sms)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from ..errors import ArgumentError
 from ..isa.launch import occupancy as occupancy
+from ..runtime.machine import A100, B200, H100, H200
 
 FLOP_PER_CLOCK = {
     "sm_90a": {"bf16": 4096, "f16": 4096, "tf32": 2048, "e4m3": 8192, "e5m2": 8192, "s8": 8192, "f32": 256},
@@ -32,8 +33,8 @@ MEMORY_BANDWIDTH = {"B200": 8.0e12, "H200": 4.8e12, "H100": 3.35e12, "A100": 2.0
 CLOCK = {"B200": 1.85e9, "H200": 1.98e9, "H100": 1.98e9, "A100": 1.41e9}
 """Highest SM clock, Hz."""
 L2_BYTES = {"B200": 126 << 20, "H200": 60 << 20, "H100": 50 << 20, "A100": 40 << 20}
-SMS = {"B200": 148, "H200": 132, "H100": 132, "A100": 108}
-ARCH = {"B200": "sm_100a", "H200": "sm_90a", "H100": "sm_90a", "A100": "sm_80"}
+SMS = {machine.name: machine.sms for machine in (B200(), H200(), H100(), A100())}
+ARCH = {machine.name: machine.arch for machine in (B200(), H200(), H100(), A100())}
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from ..isa import arch as arches
 from ..isa.arch import Arch
 
 LAUNCH_CONTROL = ("schedule", "grant", "decline", "random")
-H200_SMS = 132
+A100_SMS, H200_SMS, B200_SMS = 108, 132, 148
 H200_CLUSTERS = {3: 39, 4: 30, 8: 14}
 """Clusters of that many CTAs that an H200 holds at one time: that of three is in docs/measured-facts.md, that of eight
 is a guess. A cluster stays within a GPC, whose SMs it need not divide, so some SMs stay empty."""
@@ -78,22 +78,22 @@ class Machine:
         return self.limits.shared_per_cta
 
 
-def H200(sms: int = 132) -> Machine:  # noqa: N802
+def H200(sms: int = H200_SMS) -> Machine:  # noqa: N802
     """NVIDIA H200 (SXM)."""
     return Machine("H200", "sm_90a", sms)
 
 
-def H100(sms: int = 132) -> Machine:  # noqa: N802
+def H100(sms: int = H200_SMS) -> Machine:  # noqa: N802
     """NVIDIA H100 (SXM)."""
     return Machine("H100", "sm_90a", sms)
 
 
-def A100(sms: int = 108) -> Machine:  # noqa: N802
+def A100(sms: int = A100_SMS) -> Machine:  # noqa: N802
     """NVIDIA A100."""
     return Machine("A100", "sm_80", sms)
 
 
-def B200(sms: int = 148, launch_control: str = "schedule") -> Machine:  # noqa: N802
+def B200(sms: int = B200_SMS, launch_control: str = "schedule") -> Machine:  # noqa: N802
     """NVIDIA B200."""
     return Machine("B200", "sm_100a", sms, launch_control)
 
@@ -119,5 +119,5 @@ def for_arch(arch: str) -> Machine:
     """The default machine on which a target is emulated."""
     number = arches.get(arch).number
     if number >= 100:
-        return Machine("B200", arch, 148)
-    return Machine("H200", arch, 132) if number >= 90 else Machine("A100", arch, 108)
+        return Machine("B200", arch, B200_SMS)
+    return Machine("H200", arch, H200_SMS) if number >= 90 else Machine("A100", arch, A100_SMS)

@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ...collective.tile.cluster import SLICE_ROWS
-from ...runtime.machine import H200_SMS as SMS
 from ...runtime.machine import clusters_at_once
 from .description import TILE_K_BYTES, Product
 from .free_tile_config import BLOCK, FreeTileConfig
@@ -124,7 +123,7 @@ class Terms(NamedTuple):
     total: Any
 
 
-def waves_of(config: FreeTileConfig, m: int, n: int, sms: int = SMS) -> int:
+def waves_of(config: FreeTileConfig, m: int, n: int, sms: int) -> int:
     """The number of waves of tiles."""
     across, down = -(-m // config.tokens), -(-n // config.weights)
     tiles = across * down
@@ -137,7 +136,7 @@ def waves_of(config: FreeTileConfig, m: int, n: int, sms: int = SMS) -> int:
 
 
 def features(
-    config: FreeTileConfig, m: int, n: int, k: int, product: Product = Product(), sms: int = SMS,  # noqa: B008
+    config: FreeTileConfig, m: int, n: int, k: int, product: Product = Product(), *, sms: int,  # noqa: B008
 ) -> Features:  # fmt: skip
     """The features of D (m, n) with K = k."""
     width, waves = product.a.bytes, waves_of(config, m, n, sms)
@@ -203,11 +202,11 @@ def expected(f: Features, rates: Rates = H200_RATES, maximum: Callable[[Any, Any
 
 
 def terms(
-    config: FreeTileConfig, m: int, n: int, k: int, product: Product = Product(), sms: int = SMS,  # noqa: B008
+    config: FreeTileConfig, m: int, n: int, k: int, product: Product = Product(), *, sms: int,  # noqa: B008
     rates: Rates = H200_RATES,
 ) -> Terms:  # fmt: skip
     """The model's expectation for one tile and D (m, n) with K = k."""
-    return expected(features(config, m, n, k, product, sms), rates)
+    return expected(features(config, m, n, k, product, sms=sms), rates)
 
 
 def contiguous(m: int, n: int, k: int, product: Product) -> tuple[int, int]:
@@ -262,7 +261,7 @@ def sharing(config: FreeTileConfig, m: int, n: int, sms: int, ways: Sequence[Sha
             yield made
 
 
-def banded(config: FreeTileConfig, m: int, n: int, sms: int = SMS) -> FreeTileConfig:
+def banded(config: FreeTileConfig, m: int, n: int, sms: int) -> FreeTileConfig:
     """The tile with the band height that loads the fewest rows per wave, if it has several waves and saves at least
     the share `MIN_BAND_SAVING` of the rows. If the band is all tokens, each wave reloads all of a tall A. With a
     long K, CTAs drift apart and what they no longer share comes from HBM: 8192 x 2048 x 28672 took 1.4 times as
@@ -282,7 +281,7 @@ def banded(config: FreeTileConfig, m: int, n: int, sms: int = SMS) -> FreeTileCo
     return replace(config, group=best) if rows(best) <= (1 - MIN_BAND_SAVING) * rows(across) else config
 
 
-def fitting(m: int, n: int, k: int, product: Product = Product(), sms: int = SMS) -> Iterator[FreeTileConfig]:  # noqa: B008
+def fitting(m: int, n: int, k: int, product: Product = Product(), *, sms: int) -> Iterator[FreeTileConfig]:  # noqa: B008
     """Every sensible free tile for a product: none much larger than the tensor, each in as few waves as possible."""
     vector_store = n * product.out.bytes % 16 == 0
     depth, lines = -(-k * product.a.bytes // TILE_K_BYTES), unaligned_fraction(contiguous(m, n, k, product)[1], product)
@@ -337,12 +336,12 @@ def split_until_full(
 
 
 def ranked(
-    m: int, n: int, k: int, product: Product = Product(), sms: int = SMS, *, constant_weights: bool = False,  # noqa: B008
+    m: int, n: int, k: int, product: Product = Product(), *, sms: int, constant_weights: bool = False,  # noqa: B008
     rates: Rates = H200_RATES,
 ) -> list[tuple[FreeTileConfig, float]]:  # fmt: skip
     """Every fitting tile and the microseconds that the model expects, fastest first."""
-    found = list(fitting(m, n, k, product, sms))
+    found = list(fitting(m, n, k, product, sms=sms))
     if constant_weights:
         found = [replace(one, constant_weights=True) for one in found]
-    timed = [(one, terms(one, m, n, k, product, sms, rates).total) for one in found]
+    timed = [(one, terms(one, m, n, k, product, sms=sms, rates=rates).total) for one in found]
     return sorted(timed, key=lambda each: each[1])

@@ -88,7 +88,7 @@ def candidates(
     what no box fills, because it is multiplied and the sums travel to the other GPUs."""
     fusion = Fusion(scales=scales)
     return tuple(
-        replace(config, zero_fill=unfilled_bytes(config, m, n) > 0) for config, _ in ranked(m, n, k, product, sms)
+        replace(config, zero_fill=unfilled_bytes(config, m, n) > 0) for config, _ in ranked(m, n, k, product, sms=sms)
         if config.cluster == 1 and (config.persistent or waves_of(config, m, n, sms) == 1)
         and not config.shared_workspace and config.fits_registers(product, fusion)
     )  # fmt: skip
@@ -105,7 +105,7 @@ def choose(
 
         def time(config: FreeTileConfig) -> float:
             travels = exchange_us(m, n, ranks, config, form_of(m, n, ranks, config))
-            return terms(config, m, n, k, product, sms).total + travels
+            return terms(config, m, n, k, product, sms=sms).total + travels
 
         return min(found, key=time)
     if not found:

@@ -143,7 +143,7 @@ def _tile(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tuple
     streamed = small and config.shared_workspace
     tile: FreeTileConfig = from_small_m(config) if isinstance(config, SmallMConfig) else config
     m, n = problem.m, problem.n
-    known = features(tile, m, n, problem.k, problem.product, gpu.sms)
+    known = features(tile, m, n, problem.k, problem.product, sms=gpu.sms)
     terms = expected(known)
     total = estimated_us if streamed else terms.total
     across, down = -(-m // tile.tokens), -(-n // tile.weights)

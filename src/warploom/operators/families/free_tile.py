@@ -47,7 +47,7 @@ def like_a_tile(config: SmallMConfig, problem: Problem) -> bool:
 def estimate(config: FreeTileConfig | SmallMConfig, problem: Problem, gpu: Gpu) -> Estimate:
     """The estimate for one product; for a small-M configuration that of the corresponding tile."""
     tile = from_small_m(config) if isinstance(config, SmallMConfig) else config
-    found = terms(tile, problem.m, problem.n, problem.k, problem.product, gpu.sms)
+    found = terms(tile, problem.m, problem.n, problem.k, problem.product, sms=gpu.sms)
     waves = waves_of(tile, problem.m, problem.n, gpu.sms)
     covered = waves * gpu.sms * tile.ctas_per_sm / tile.split_k * tile.tile_m * tile.tile_n
     longest = max(found.mma, found.tma, found.hbm, found.l2)
@@ -85,7 +85,7 @@ class FreeTile(KernelFamily):
         """Those that the model expects to be fastest."""
         if not computes(problem):
             return []
-        order = ranked(problem.m, problem.n, problem.k, problem.product, gpu.sms)
+        order = ranked(problem.m, problem.n, problem.k, problem.product, sms=gpu.sms)
         if not order:
             return []
         chosen: dict[FreeTileConfig, None] = {}
