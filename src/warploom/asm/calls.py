@@ -36,7 +36,7 @@ from .scopes import Scope
 
 
 class Calls:
-    """What the calls of one function may name: the module's functions, and the tables behind labels of the function."""
+    """What the calls of one function may name: the module's functions, and the tables at labels of the function."""
 
     def __init__(self, functions: Mapping[str, Function], caller: Function) -> None:
         self.functions, self.caller = functions, caller
@@ -72,7 +72,7 @@ class Calls:
         called = self.functions.get(name)
         if called is None or called.kind != "func" or operands:
             got = operand_text(operands[0] if called is not None and operands else target) if target else "nothing"
-            yield f"`call` goes to `{got}`", "a function (.func), its results before and its arguments behind it"
+            yield f"`call` goes to `{got}`", "a function (.func), its results before and its arguments after it"
             return
         yield from self._wrong_list(called, "argument", arguments, called.parameters, scope)
         yield from self._wrong_list(called, "result", results, called.results, scope)

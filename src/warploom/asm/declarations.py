@@ -8,7 +8,7 @@ from .nodes import RegisterDeclaration, Variable
 from .operands import OperandParser
 
 _OF_POINTERS = {".ptr", ".global", ".shared", ".const", ".local", ".param"}
-"""What may stand behind the type of a kernel's parameter."""
+"""What may follow the type of a kernel's parameter."""
 LINKAGE = {".extern", ".visible", ".weak", ".common"}
 SPACES = {".param", ".shared", ".global", ".local", ".const"}
 VECTORS = {".v2", ".v4", ".v8"}

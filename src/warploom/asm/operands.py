@@ -210,7 +210,7 @@ class OperandParser(Cursor):
         self.at += 1
         coordinates, sampler = self.operand("a tensor address"), None
         if isinstance(coordinates, Register) and self.accept(","):
-            sampler, coordinates = coordinates, self.operand("the coordinates behind a sampler")
+            sampler, coordinates = coordinates, self.operand("the coordinates after a sampler")
         self.expect("]", "after an address")
         elements = coordinates.elements if isinstance(coordinates, Vector) else (coordinates,)
         return TensorAddress(address, elements, sampler)

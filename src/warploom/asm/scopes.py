@@ -168,7 +168,7 @@ def declare(scope: Scope, statements: tuple[Statement, ...], at: int) -> bool:
 
 
 def second_places(statements: tuple[Statement, ...]) -> dict[str, SourceLocation | None]:
-    """Label -> the place of its second appearance in a block: that of the instruction behind it."""
+    """Label -> the place of its second appearance in a block: that of the instruction after it."""
     seen: set[str] = set()
     waiting: list[str] = []
     places: dict[str, SourceLocation | None] = {}

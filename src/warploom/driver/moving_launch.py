@@ -1,12 +1,12 @@
-"""A launch whose tensors may be elsewhere at each call: only addresses and tensor maps are replaced.
+"""A launch whose tensors may have other addresses at each call: only addresses and tensor maps are replaced.
 
     parameters   for each parameter where its bytes are: a word, an encoded tensor map, or the bytes of the first launch
     words        the addresses that the kernel takes as pointers
 
-Both are in one array. A call writes one element for each parameter that moves: where its map is, or its word.
+Both are in one array. A call writes one element for each parameter that moves: the address of its map, or its word.
 
-The driver copies all of this before cuLaunchKernelEx returns, so a call uses it again. Calls in several threads each
-take their own. Maps are kept by address, since a caching allocator returns the same ones.
+The driver copies the array before cuLaunchKernelEx returns, so the next call reuses it. Concurrent calls of several
+threads each take an array of their own. Maps are cached by address, since a caching allocator returns the same ones.
 """
 
 from __future__ import annotations
@@ -44,8 +44,7 @@ class Patch:
 
 
 class _Maps(dict[int, int]):
-    """The encoded maps of one parameter: where each is in host memory, by its tensor's address; one that is missing is
-    encoded.
+    """The encoded maps of one parameter: their host addresses by the address of the tensor. A missing one is encoded.
 
     Args:
         spec: what they share.
@@ -56,21 +55,21 @@ class _Maps(dict[int, int]):
         super().__init__()
         self.spec, self.offset = spec, offset
         self._encoder: Encoder | None = None
-        self._rooms: list[Any] = []
+        self._encoded: list[Any] = []
         self._before: list[Any] = []  # a launch in another thread may still read the previous generation
 
     def __missing__(self, address: int) -> int:
         """Encode one. Raises ArgumentError, DriverError."""
         if self._encoder is None:
             self._encoder = Encoder(self.spec)
-        room = self._encoder(address + self.offset)
-        if len(self._rooms) >= _MOST_MAPS:
+        encoded = self._encoder(address + self.offset)
+        if len(self._encoded) >= _MOST_MAPS:
             self.clear()
-            self._before, self._rooms = self._rooms, []
-        self._rooms.append(room)
-        place: int = room.place
-        self[address] = place
-        return place
+            self._before, self._encoded = self._encoded, []
+        self._encoded.append(encoded)
+        host_address: int = encoded.address
+        self[address] = host_address
+        return host_address
 
 
 class MovingLaunch:
@@ -80,7 +79,7 @@ class MovingLaunch:
         launch: the first one, which supplies everything else.
         patches: the parameters that move.
         count: number of tensors.
-        pointers: the addresses of its tensors, if its maps are theirs.
+        pointers: the tensors' addresses in `launch`, whose encoded maps are then reused.
     """
 
     def __init__(
@@ -102,22 +101,22 @@ class MovingLaunch:
         """Enqueue it for tensors at these addresses. Raises DriverError if the driver rejects it, ArgumentError for an
         address that a tensor map cannot have."""
         try:
-            room = self._free.pop()
+            parameters = self._free.pop()
         except IndexError:
-            room = self._room()
-        memory, calls = room
+            parameters = self._new_parameters()
+        memory, calls = parameters
         for at, tensor, maps in self._maps:
             memory[at] = maps[pointers[tensor]]
         for at, tensor, offset in self._words:
             memory[at] = pointers[tensor] + offset
         call = calls.get(stream)
         if call is None:
-            parameters = ctypes.byref((ctypes.c_uint64 * len(memory)).from_buffer(memory))
-            call = calls[stream] = self.launch.call_with(parameters, stream)
+            array_of = ctypes.c_uint64 * len(memory)
+            call = calls[stream] = self.launch.call_with(ctypes.byref(array_of.from_buffer(memory)), stream)
         status = call()
         if status:
             self.launch.check(status, stream, call)
-        self._free.append(room)
+        self._free.append(parameters)
 
     def at(self, pointers: Sequence[int]) -> PreparedLaunch:
         """The launch for tensors at these addresses alone."""
@@ -131,8 +130,8 @@ class MovingLaunch:
         """The same launch with other bytes for some parameters, by index, and other specs of maps."""
         return MovingLaunch(self.launch.with_values(changes), patches, self._count)
 
-    def _room(self) -> tuple[Any, dict[int, Any]]:
-        """New memory for the parameters and the words, and the driver's calls with it by stream."""
+    def _new_parameters(self) -> tuple[Any, dict[int, Any]]:
+        """A new array of parameters and words, and the driver's calls that use it, by stream."""
         memory = array("Q", [*self.launch.places, *[0 for _ in self._words]])
         start, _ = memory.buffer_info()
         words = {(tensor, offset): start + _WORD * at for at, tensor, offset in self._words}

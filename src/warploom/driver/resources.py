@@ -101,8 +101,8 @@ def parse(log: str) -> dict[str, Resources]:
             found[current] = _usage(found[current], line, int(match[1]))
         elif match := _NOTE.search(line):
             notes.append((current, f"{match[1]}: {match[2]}"))
-    for behind, note in notes:
-        for entry in _about(note, behind, found):
+    for after, note in notes:
+        for entry in _about(note, after, found):
             resources = found.get(entry, Resources(entry, ""))
             found[entry] = replace(resources, notes=(*resources.notes, note))
     return found
@@ -119,9 +119,9 @@ def _usage(resources: Resources, line: str, registers: int) -> Resources:
     )
 
 
-def _about(note: str, behind: str, entries: Iterable[str]) -> list[str]:
-    """The entries that a note is about; `behind`: the one it follows, or "" if it precedes all."""
+def _about(note: str, after: str, entries: Iterable[str]) -> list[str]:
+    """The entries that a note is about; `after`: the one it follows, or "" if it precedes all."""
     named = _FUNCTION.search(note)
-    if named and (named[1] in entries or not behind):
+    if named and (named[1] in entries or not after):
         return [named[1]]
-    return [behind] if behind else list(entries)
+    return [after] if after else list(entries)

@@ -62,24 +62,24 @@ def _maps() -> _Maps:
     return _Maps()
 
 
-class Room:
+class EncodedMap:
     """Memory of one map, aligned as the driver requires.
 
     Attributes:
-        place: the address of the map in host memory.
+        address: where the map is in host memory.
         map: its bytes.
     """
 
-    __slots__ = ("_held", "place")
+    __slots__ = ("_held", "address")
 
     def __init__(self) -> None:
         self._held = (ctypes.c_uint8 * (MAP_BYTES + _ALIGN))()
         start = ctypes.addressof(self._held)
-        self.place = start + -start % _ALIGN
+        self.address = start + -start % _ALIGN
 
     @property
     def map(self) -> bytes:
-        return ctypes.string_at(self.place, MAP_BYTES)
+        return ctypes.string_at(self.address, MAP_BYTES)
 
 
 class Encoder:
@@ -103,11 +103,11 @@ class Encoder:
         )  # fmt: skip
         self._call = getattr(self.library.native, self.name)
 
-    def __call__(self, address: int) -> Room:
+    def __call__(self, address: int) -> EncodedMap:
         """The map of a tensor at an aligned address. Raises DriverError if the driver rejects it."""
-        room = Room()
-        self.write(room.place, address)
-        return room
+        encoded = EncodedMap()
+        self.write(encoded.address, address)
+        return encoded
 
     def write(self, place: int, address: int) -> None:
         """Encode the map of a tensor at an address into host memory. Raises DriverError."""

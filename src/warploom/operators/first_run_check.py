@@ -72,7 +72,7 @@ def check_first(request: Request, config: Any, result: ArrayView) -> None:
 
 
 def check_groups(group: Grouped, config: Any, result: ArrayView) -> None:
-    """Like `check_first` for a grouped product: some rows of each group; result: (Rows, N) or (Groups, Room, N)."""
+    """Like `check_first` for a grouped product: some rows of each group; result: (Rows, N) or (Groups, MaxRows, N)."""
     if not due(("grouped", config, group.product, group.fusion, group.what), result):
         return
     marks = numbers_in(group.views["marks"]).astype(int)

@@ -3,7 +3,7 @@
 There are two ways to assign rows to groups, as in `torch._grouped_mm` and similar functions:
 
     contiguous   a (Rows, K), offsets (Groups,): group g has the rows from the end of the previous group to offsets[g]
-    masked       a (Groups, Room, K), sizes (Groups,): the first sizes[g] rows of a[g] are group g's
+    masked       a (Groups, MaxRows, K), sizes (Groups,): the first sizes[g] rows of a[g] are group g's
 
 Offsets and sizes are read on the GPU without synchronising; the tile is chosen for the average group.
 """
@@ -69,13 +69,13 @@ def grouped_matmul(
     """D[rows of g] = activation(scale_a scale_b (A[rows of g] B[g]) + bias[g]), for every group g, in one launch.
 
     Args:
-        a: (Rows, K) with `offsets`, (Groups, Room, K) with `sizes`.
+        a: (Rows, K) with `offsets`, (Groups, MaxRows, K) with `sizes`.
         b: (Groups, K, N), each matrix contiguous along k: pass a weight stored as (Groups, N, K) as w.mT.
         offsets: (Groups,) s32, the end of each group; ascending, at most Rows.
         sizes: (Groups,) s32, the number of valid rows of each group.
-        out: (Rows, N) or (Groups, Room, N). Rows that belong to no group are not written.
+        out: (Rows, N) or (Groups, MaxRows, N). Rows that belong to no group are not written.
         out_dtype: bf16, f16, f32; s32 for s8.
-        scale_a, scale_b: f32, one number each; or one per row of `a`, (Rows, 1) or (Groups, Room, 1), and one per
+        scale_a, scale_b: f32, one number each; or one per row of `a`, (Rows, 1) or (Groups, MaxRows, 1), and one per
             column of each matrix of `b`, (Groups, 1, N).
         bias: (Groups, N), f32, bf16 or f16.
         activation: as in matmul.

@@ -45,7 +45,7 @@ def read(tensors: dict[str, Any], what: str, out: Any, out_dtype: Any, activatio
     left, right, marks = views["a"], views["b"], views["marks"]
     rank = 2 if what == "offsets" else 3
     if len(left.shape) != rank or len(right.shape) != 3:
-        form = "(Rows, K)" if rank == 2 else "(Groups, Room, K)"
+        form = "(Rows, K)" if rank == 2 else "(Groups, MaxRows, K)"
         raise ArgumentError(
             "the operands have wrong ranks", expected=f"a {form}, b (Groups, K, N)", got=f"{left.shape}, {right.shape}"
         )

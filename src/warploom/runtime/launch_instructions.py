@@ -54,7 +54,7 @@ def _least(steps: Steps) -> Iterator[tuple[str, int]]:
 
 
 def _arrivals(steps: Steps) -> Iterator[str | int]:
-    """The barriers at which elected lanes arrive, each for its warp. An arrival is guarded, or stands behind a guarded
+    """The barriers at which elected lanes arrive, each for its warp. An arrival is guarded, or follows a guarded
     branch."""
     branch: tuple[nodes.Guard | None, int] = (None, 0)
     for at, one in enumerate(steps.instructions):

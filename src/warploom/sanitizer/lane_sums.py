@@ -136,7 +136,7 @@ class _Text:
         distance = _distance(max(partners, key=lambda one: one.pc))
         own = self._exchanged(partners, distance)
         bits = ALL
-        for partner in self._partners(written, own):  # an earlier reduction, behind these values, does not matter
+        for partner in self._partners(written, own):  # earlier reductions do not matter
             if _distance(partner) == distance:
                 bits &= distance | self.alike(partner.instruction.operands[1], partner)
         for drawn in (own, ()):  # if they are fused into the result, as products are, what they are made of

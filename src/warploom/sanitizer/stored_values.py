@@ -6,7 +6,7 @@
     mbarrier.arrive.shared::cta.b64 _, [empty];
 
 A dependency through registers holds without any wait (PTX ISA 9.7.16.6.4.5), so once a value derived from the loaded
-registers has been stored, the load is complete. Arithmetic alone shows nothing: a compiler may move it behind the
+registers has been stored, the load is complete. Arithmetic alone shows nothing: a compiler may move it after the
 arrival.
 """
 

@@ -70,7 +70,7 @@ ALU. A measured conversion is a pair, to an integer (F2I) and back (I2FP, which 
 
 MEMORY: Mapping[str, Constant] = {
     "shared_load_clocks": _clocks(1.014, "rate.lds32.w8", " / 4"),
-    "branch_clocks": _c(13.0, "published: stalls in the code of ptxas 13: 13 in front (the ALU: 5), 5 behind"),
+    "branch_clocks": _c(13.0, "published: stalls in the code of ptxas 13: 13 before (the ALU: 5), 5 after"),
     "issue_clocks": _c(1.22, "fitted: a slot of the scheduler where instructions of all pipes mix"),
     "shared_store_clocks": _clocks(1.01, "rate.sts32.w8", " / 8"),
     "global_load_clocks": _clocks(1.03, "rate.ldg32.w16", " / 16"),
@@ -152,7 +152,7 @@ MEMORY: Mapping[str, Constant] = {
 
 In one microbenchmark of shared-memory loads ptxas kept half of the loads: eight warps, four passes.
 
-`branch_clocks` is what a conditional branch costs besides its comparison: nothing behind it starts before the condition
+`branch_clocks` is what a conditional branch costs besides its comparison: nothing after it starts before the condition
 is known. It is a published value. `rate.clear`, loops of few stores, is predicted 42 to 63 % too fast with it: ptxas
 unrolls the inner loop, and the rest of its trips, predicated, costs nearly nothing here (docs/measured-facts.md).
 

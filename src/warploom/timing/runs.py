@@ -112,7 +112,7 @@ def cost_of(run: Run, pcs: list[Facts], hardware: Hardware, cold: bool = True, f
                 if pipe != EITHER:
                     free[pipe] = start + many * rate.get(pipe, 0.0)
         if facts.pipe == CONTROL and reads and facts.opcode.startswith("bra"):
-            # nothing behind it starts before the condition is known; of an unrolled loop, only one in several remains
+            # nothing after it starts before the condition is known; of an unrolled loop, only one in several remains
             share = min(1.0, sum(many for pipe, many in slots if pipe == CONTROL))
             behind += share * (max(start, now) - behind + hardware["branch_clocks"])
         unhindered = facts.latency == "ffma" and len(facts.reads) < REGISTERS

@@ -143,7 +143,7 @@ class PeerReduce:
     # -- slots -----------------------------------------------------------------------------------------------------
 
     def _slot(self, part: Register, source: Register | int, start: int) -> Register:
-        """The byte of this thread's first word of a slot, behind `start` bytes of it."""
+        """The byte of this thread's first word of a slot, `start` bytes into it."""
         slot = (part * BUFFERS + (self.launch & 1)) * self.ranks + source
         here: Register = slot.to(u64) * self.slot_bytes + start
         return here

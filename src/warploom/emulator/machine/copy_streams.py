@@ -239,5 +239,5 @@ def _operation(machine: Machine, pc: int, opcode: str, *names: str) -> CopyOpera
     instruction = Instruction(opcode, operands)
     scope = machine.code.operations[-1].scope
     made = CopyOperation(pc, instruction, PLAIN, scope, bound=FormBinder().bind(instruction, _TYPES))
-    made.words = "a flag behind copies" if "release" in opcode else "a copy"
+    made.words = "a flag after copies" if "release" in opcode else "a copy"
     return made

@@ -323,7 +323,7 @@ class Issuer:
 def _seen(
     links: Links | None, reader: tuple[int, Order], region: Region, index: np.ndarray, element: np.dtype, count: int
 ) -> np.ndarray:
-    """What a GPU reads with an instruction of that order: `count` elements from each index on, behind its links."""
+    """What a GPU reads with an instruction of that order: `count` elements from each index on, over its links."""
     places = index if count == 1 else index + np.arange(count)[:, None]
     taken = region.as_type(element).take(places, None, None, "clip")  # bounds were checked already
     return taken if links is None else links.loads(*reader, region, index, taken)

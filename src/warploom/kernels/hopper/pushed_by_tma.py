@@ -40,7 +40,7 @@ __all__ = ["IN_FLIGHT", "MOST_CHUNKS", "ROWS", "Order", "Slots", "move_segments"
 
 IN_FLIGHT, MOST_IN_FLIGHT = 12, 16
 """Segments of a CTA on their way to peers at a time. More bytes would queue for the link, and in each multiprocessor
-the product's requests behind them."""
+the product's requests after them."""
 AHEAD = 2
 """Slots besides those in flight, which are being loaded."""
 LEAST_SEGMENT, MOST_SEGMENT = 512, 2048

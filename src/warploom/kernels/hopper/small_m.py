@@ -258,7 +258,7 @@ def multiply(cta: Cta, epilogue: Epilogue, me: int) -> None:
             wgmma_stage([acc], weights, stage.b, accumulate=later if config.streamed else True)
         whole = config.split_k == 1 and not config.streamed
         if whole and cta.transposed is None and epilogue.fusion == Fusion():
-            # Nobody waits for the only tile's last stage. ptxas 13.0 takes plain stores behind its release for reads of
+            # Nobody waits for the only tile's last stage. ptxas 13.0 takes plain stores after its release for reads of
             # accumulators in flight, and serialises the wgmmas (C7514).
             ptx.wgmma.wait_group(0)
         else:

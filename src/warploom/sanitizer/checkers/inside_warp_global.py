@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 class InsideWarpGlobal(Observer):
     """See the module's docstring. Comes before the checker that fills the shadows of buffers, and before
-    `InsideWarp`: what a strong access orders comes behind it in the journal."""
+    `InsideWarp`: what a strong access orders follows it in the journal."""
 
     rules = ("global-lane-race",)
     ignores = (WARPGROUP_MMA,)

@@ -11,7 +11,7 @@
 Arrivals from another CTA carry memory accesses only if they release at cluster scope and the wait acquires at
 cluster scope. At any scope they carry that asynchronous reads are complete (the operation itself has finished).
 
-`Order` comes behind the checkers; what they judge already has its place in the clocks (`entry`).
+`Order` comes after the checkers; what they judge already has its place in the clocks (`entry`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the fence belongs that a flag in global memory lacks: the side, and the line behind which it comes."""
+"""Where the fence belongs that a flag in global memory lacks: the side, and the line after which it comes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 def fence_place(
     context: Context, state: ClusterState, earlier: UnpackedAccess, now: tuple[Cta, int, Operation], missing: str
 ) -> tuple[Operation, str] | None:
-    """The instruction behind which a fence belongs, or whose scope is too narrow, and a clause; None if no flag is
+    """The instruction after which a fence belongs, or whose scope is too narrow, and a clause; None if no flag is
     involved.
 
     In the writer the fence follows its last access before the flag, in the reader the load of the flag.
     """
     cta, cluster = now[0], (earlier.actor - 1) // state.count
     scope = "sys" if context.devices[cluster] != cta.device.index else "gpu"
-    fence = f"fence.acq_rel.{scope} belongs behind"
+    fence = f"fence.acq_rel.{scope} belongs after"
     if missing == UNRELEASED:
         clock = state.clocks[cta.rank * state.per_cta + now[1]]
         signal = context.flags.unreleased(clock, state, earlier.actor, earlier.epoch)
