@@ -31,7 +31,7 @@ PANEL = Swizzle.B128.span // 2
 BOX = 64
 """Rows of a store box; its columns fill 128 bytes."""
 KERNEL_SCHEDULES = ("cooperative", "ping_pong", "staggered")
-RING_BARRIERS = 1024
+RING_BARRIER_BYTES = 1024
 """Bytes reserved for the ring's barriers, before the aligned store boxes."""
 MOST_ACCUMULATORS = 208
 """Accumulators per thread, at most, with up to two consumers."""
@@ -44,9 +44,9 @@ epilogue twice). First number: a light epilogue. Second: two vectors along the c
 has at most 160 with those, a gate or C. A staggered consumer with a gate or C spills at any size, because its stores
 are between wgmmas in flight; so does a split tail with a gate, C or the maximum. Tried with ptxas 13.0:
 `tests/operators/test_fits.py`."""
-MOST_OF_TRANSPOSED = 192
+MOST_TRANSPOSED_ACCUMULATORS = 192
 """The same without fusion, if an operand is MN-major."""
-MOST_OF_THREE = 96
+MOST_ACCUMULATORS_OF_THREE = 96
 """Accumulators per thread, at most, with three consumers: ptxas gives each of 512 threads 128 registers."""
 MOST_CONSUMERS = 3
 _TAIL_BARRIERS = 2
@@ -166,13 +166,13 @@ class Config(ProductConfiguration):
         count = self.consumers * self.epi_stages
         boxes = count * BOX * TILE_K_BYTES * max(1, beside)
         behind = (count if beside else 0) + (_TAIL_BARRIERS if self.split_tail else 0)
-        return ring + RING_BARRIERS + boxes + behind * 8
+        return ring + RING_BARRIER_BYTES + boxes + behind * 8
 
     def fits_registers(self, product: Product, fusion: Fusion = _PLAIN) -> bool:
         """True if ptxas is known not to spill with this epilogue; see `MOST_OF_FUSED`. A pinned configuration may
         exceed this: the build reports a spill."""
         if fusion.empty:
-            return self.accumulators <= MOST_OF_TRANSPOSED or (product.a_major, product.b_major) == ("K", "K")
+            return self.accumulators <= MOST_TRANSPOSED_ACCUMULATORS or (product.a_major, product.b_major) == ("K", "K")
         vectors, beside = (fusion.scales == "row") + (fusion.bias == "column"), fusion.gate or fusion.addend
         light, heavy = MOST_OF_FUSED[self.kernel_schedule, self.split_tail]
         if (self.kernel_schedule == "staggered" and beside) or (self.split_tail and (beside or fusion.amax)):
@@ -185,7 +185,7 @@ class Config(ProductConfiguration):
     def requirements(self, product: Product, fusion: Fusion) -> list[Requirement]:
         pair = (self.ctas, self.consumers)
         shared_rows = self.tile_n if self.multicast == "b" else self.tile_m
-        most = MOST_ACCUMULATORS if self.consumers < 3 else MOST_OF_THREE
+        most = MOST_ACCUMULATORS if self.consumers < 3 else MOST_ACCUMULATORS_OF_THREE
         size = self.shared_bytes(product, fusion)
         majors = product.a_major, product.b_major
         sharing = 1 if self.kernel_schedule == "ping_pong" else self.consumers

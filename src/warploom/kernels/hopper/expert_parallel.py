@@ -59,7 +59,7 @@ from ...lang.values import Register
 from ..fields import builder
 from ..gemm_mainloop import ConsumerLoop, k_tiles
 from . import gemm
-from .description import RING_BARRIERS, SHARED_BYTES, TILE_K_BYTES, Config, Fusion, Product
+from .description import RING_BARRIER_BYTES, SHARED_BYTES, TILE_K_BYTES, Config, Fusion, Product
 from .pushed_rows import copy
 
 __all__ = ["CONFIG", "Memory", "build", "memory"]
@@ -243,7 +243,7 @@ def check(product: Product, config: Config, ranks: int, topk: int, activation: s
             "experts on several GPUs need some of both", expected="2 ranks, 1 expert of a token, or more",
             got=(ranks, topk),
         )  # fmt: skip
-    ring = config.stages * (config.tile_m + config.tile_n) * TILE_K_BYTES + RING_BARRIERS
+    ring = config.stages * (config.tile_m + config.tile_n) * TILE_K_BYTES + RING_BARRIER_BYTES
     needed = ring + config.consumers * STAGED_BYTES + _COUNT_BYTES
     if needed > SHARED_BYTES:
         raise ArgumentError(

@@ -34,7 +34,7 @@ KINDS: dict[str, Any] = {
     SmallMConfig.family: SmallMConfig,
     FreeTileConfig.family: FreeTileConfig,
 }
-WIDE_PING_PONG = 160
+WIDE_PING_PONG_COLUMNS = 160
 """Columns above which a second store box per consumer costs a stage."""
 
 
@@ -99,7 +99,7 @@ def with_epi_stages(config: Config) -> Config:
     """The configuration with the number of store boxes that its name leaves open: a staggered consumer's whole block,
     otherwise two, or as many as fit next to the stages."""
     epi_stages = -(-config.tile_n // BOX) if config.kernel_schedule == "staggered" else 2
-    if config.kernel_schedule == "ping_pong" and config.tile_n > WIDE_PING_PONG:
+    if config.kernel_schedule == "ping_pong" and config.tile_n > WIDE_PING_PONG_COLUMNS:
         epi_stages = 1
     while epi_stages > 1 and dataclasses.replace(config, epi_stages=epi_stages).shared_bytes(Product()) > SHARED_BYTES:
         epi_stages -= 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from .description import BOX, PANEL, RING_BARRIERS, SHARED_BYTES, TILE_K_BYTES, Config
+from .description import BOX, PANEL, RING_BARRIER_BYTES, SHARED_BYTES, TILE_K_BYTES, Config
 
 __all__ = ["CONFIG", "choose"]
 
@@ -45,6 +45,6 @@ def choose(
         boxes = 1 if slots else CONFIG.epi_stages
         return Config(ctas=1, pdl=False, tile_n=tile_n, stages=RING_BYTES // of_stage, epi_stages=boxes)
     boxes = -(-tile_n // BOX_COLUMNS)
-    room = SHARED_BYTES - RING_BARRIERS - CONFIG.consumers * boxes * BOX * TILE_K_BYTES
+    room = SHARED_BYTES - RING_BARRIER_BYTES - CONFIG.consumers * boxes * BOX * TILE_K_BYTES
     ctas = 1 if ranks % 2 else 2
     return Config(ctas=ctas, pdl=False, tile_n=tile_n, stages=room // of_stage, epi_stages=boxes)
