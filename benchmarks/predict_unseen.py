@@ -229,6 +229,7 @@ def _measure(
             row = rows.get(case.name, {"kernel": case.name, "kind": case.kind})
             blind = {"blind_us": row["predicted_us"]} if "predicted_us" in row and "blind_us" not in row else {}
             rows[case.name] = with_error(row | blind | found)
+            write(head, rows)  # what is measured is kept, whatever ends the run
             shown = {name: rows[case.name].get(name, "") for name in ("measured_us", "predicted_us", "error")}
             print(case.name, shown, round(time.perf_counter() - started, 1), "s", flush=True)
     return head

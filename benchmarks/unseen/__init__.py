@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 from . import (
     blind,
+    clusters,
     common,
     elementwise,
     integers,
     lanes,
+    layers,
     limits,
     more_texts,
     neighbours,
@@ -29,5 +31,5 @@ __all__ = ["SMALL", "Array", "Case", "cases"]
 def cases(million: int = MILLION) -> Iterator[Case]:
     """All cases; with SMALL, on problems that the emulator runs at once."""
     first = elementwise, rows, tiles, texts, lanes, rings, more_texts, limits
-    for module in (*first, neighbours, blind, common, integers, numerics):
+    for module in (*first, neighbours, blind, common, integers, numerics, layers, clusters):
         yield from module.cases(million)
