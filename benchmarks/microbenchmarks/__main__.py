@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ from . import (
     arithmetic,
     atomics,
     clearing,
+    cold_launches,
     concurrent_issue,
     copies,
     launches,
@@ -64,7 +66,7 @@ def everything(only: list[str]) -> tuple[list[Measurement], list[launches.Launch
         return not only or any(name.startswith(prefix) for prefix in only)
 
     timed = [each for module in MODULES for each in module.measurements() if wanted(each.name)]
-    grids = (launches, tpc_pairs, short_ctas, clearing)
+    grids = (launches, tpc_pairs, short_ctas, clearing, cold_launches)
     started = [each for module in grids for each in module.launches() if wanted(each.name)]
     return timed, started, [each for each in power.loads() if wanted(each.measurement.name)]
 
@@ -167,17 +169,25 @@ class Bench:
         return {**row, "ptx_sha256": evidence.ptx_sha256(kernel.ptx())}
 
     def launch(self, one: launches.Launch) -> dict[str, Any]:
-        """Microseconds per launch in a graph of 100."""
+        """Microseconds per launch in a graph of 100, or of as many as have arrays of their own."""
         torch, kernel = self.torch, one.build()
         blank = {"bf16": torch.bfloat16, "u32": torch.uint32}[kernel.in_specs[0].dtype.name]
-        data = torch.zeros(one.elements or (32,), dtype=blank, device="cuda")
-        out = torch.zeros(one.written or (32,), dtype=torch.uint32, device="cuda")
-        kernel(data, out=out)
+        count = int(one.facts["launches"]) if "launches" in one.facts else 100
+
+        def arrays(shape: tuple[int, ...], dtype: Any) -> Any:
+            """One for each launch, `one.apart` bytes from each other; the same one if that is 0."""
+            size, step = math.prod(shape), one.apart // dtype.itemsize
+            return torch.zeros(size + step * (count - 1), dtype=dtype, device="cuda").as_strided(
+                (count, *shape), (step, *(math.prod(shape[at:]) for at in range(1, len(shape) + 1)))
+            )
+
+        data, out = arrays(one.elements or (32,), blank), arrays(one.written or (32,), torch.uint32)
+        kernel(data[0], out=out[0])
         torch.cuda.synchronize()
-        graph, count = torch.cuda.CUDAGraph(), 100
+        graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            for _ in range(count):
-                kernel(data, out=out)
+            for at in range(count):
+                kernel(data[at], out=out[at])
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         times = []
         for _ in range(12):

@@ -17,6 +17,7 @@ class Launch:
     """A kernel launched many times from one CUDA graph; a row has microseconds per launch.
 
     elements, written: sizes of its input and of its output; by default a few words.
+    apart: bytes between the arrays of successive launches; 0: all launches have the same.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Launch:
     facts: Mapping[str, Any] = field(default_factory=dict)
     elements: tuple[int, ...] = ()
     written: tuple[int, ...] = ()
+    apart: int = 0
 
 
 def empty(name: str, ctas: int, threads: int, shared: int, *, cluster: int = 1, pdl: str = "", spin: int = 0) -> Kernel:
