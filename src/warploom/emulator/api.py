@@ -61,7 +61,7 @@ def run(
     model: Model | None = None,
     numerics: str = "exact",
     on_progress: Callable[[int, int], None] | None = None,
-    max_clusters: int | None = None,
+    max_clusters: int | Sequence[int] | None = None,
     names: Names = NO_NAMES,
     watch: Sequence[Callable[[Machine], Observer]] = (),
     choose: Choose | None = None,
@@ -85,7 +85,7 @@ def run(
         schedule, seed: see `policy`.
         numerics: "exact" or "hardware", see `numerics`.
         on_progress: called with (clusters finished, total clusters).
-        max_clusters: run only the first clusters of the grid (for estimates).
+        max_clusters: run only so many of the grid's first clusters, or those with these numbers (for estimates).
         names: the author's names, for messages.
         watch: factories of the observers that receive the run's events; the report contains their findings.
         choose: makes every choice of the machine instead of the schedule; see `schedule.controlled`.
@@ -165,7 +165,9 @@ def run(
             if choose is None
             else ControlledScheduler(machine, max_steps, choose)
         )
-        if max_clusters is not None:
+        if isinstance(max_clusters, Sequence):
+            machine.most_clusters, machine.order = len(max_clusters), max_clusters.__getitem__
+        elif max_clusters is not None:
             machine.most_clusters = max_clusters
         try:
             scheduler.run()

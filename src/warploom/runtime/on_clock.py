@@ -26,6 +26,7 @@ from .validate import at_least
 if TYPE_CHECKING:
     from ..emulator.machine.events import Observer
     from ..emulator.machine.finding import Finding
+    from ..emulator.machine.machine import Machine
     from ..timing import Launch, Prediction
     from ..timing.recorder import Recorder
     from ..timing.recording import Recording
@@ -59,7 +60,8 @@ def predict(
 
     Args:
         args, out, grid, block, cluster, entry, dynamic_smem: as in `warploom.emulate`.
-        clusters: number of the grid's first clusters to record; they represent all others in turn.
+        clusters: number of the grid's first clusters to record; they represent all others in turn. By default the
+            first, or a few from all parts of the grid if the length of its loops depends on the place.
         warm: predict a launch that finds its inputs in L2, as a repeated launch on small arrays does.
         zeros: predict for all-zero data, which needs less power; otherwise for random data.
         cap_watts: power limit of the GPU; by default that of an H200.
@@ -134,12 +136,13 @@ def record(
     def run(
         made: list[Recorder], spread: bool = False, planted: Mapping[queues.Word, int] = queues.NONE,
         watch: Sequence[Callable[[Any], Observer]] = watch, max_steps: int = MOST_STEPS,
+        chosen_clusters: int | Sequence[int] = clusters,
     ) -> Any:  # fmt: skip
         made.clear()
         values, _ = host_values(bound, False, {})
         return api.run(
             parsed(chosen.text, chosen.title, chosen.entry), chosen.entry, values, **launch_of(bound),
-            numerics=NO_NUMERICS, max_clusters=clusters, max_steps=max_steps,
+            numerics=NO_NUMERICS, max_clusters=chosen_clusters, max_steps=max_steps,
             model=Model(name=target.name, sms=target.sms), detailed=bool(watch),
             watch=[*watch, recording_of(made, spread, planted)],
         )  # fmt: skip
@@ -161,11 +164,35 @@ def record(
     recording.written -= sum(recording.lanes_wrote.get(spec.name, 0.0) for spec in chosen.arrays if spec.role != "out")
     if recording.ctas < math.prod(bound.grid):
         recording.last, recording.arrivals = _last(made[0], run)
+    if clusters == 1 and recording.last is None and not watch and not taken:
+        recording = _typical(made[0].machine, recording, written, run)
     _count(chosen, recording)
     return recording, Launch(
         registers=_registers(chosen) if registers is None else registers, input_bytes=read,
         output_bytes=written, writable_bytes=writable, warm=warm, zeros=zeros, cap_watts=cap_watts, clock_mhz=clock_mhz,
     )  # fmt: skip
+
+
+def _typical(machine: Machine, first: Recording, output_bytes: float, run: Callable[..., Any]) -> Recording:
+    """Return a recording of clusters that stand for the grid: of the first, unless the length of its loops depends on
+    the place in a grid of more than a wave, and the last one does more or less."""
+    from ..timing import sampling
+
+    if math.prod(machine.grid) <= machine.model.sms or not sampling.in_shares(first, output_bytes):
+        return first
+    grid, axes = machine.clusters_in_grid, sampling.axes_of_loops(machine.code.operations)
+    if not axes:
+        return first
+
+    def recorded(numbers: Sequence[int]) -> Recording:
+        made: list[Recorder] = []
+        run(made, watch=(), chosen_clusters=numbers)
+        return made[0].finish()
+
+    if not sampling.differ(sampling.work(first) + sampling.work(recorded([sampling.last(grid, axes)]))):
+        return first
+    several = recorded(sampling.spread(grid, axes))
+    return several if sampling.differ(sampling.work(several)) else first
 
 
 def _last(first: Recorder, run: Callable[..., Any]) -> tuple[Recording | None, int]:

@@ -7,7 +7,8 @@
 
 from .constants import Hardware
 from .hopper import H100, H200
-from .prediction import Launch, predict, replay_stopped
+from .launch import Launch
+from .prediction import predict, replay_stopped
 from .recorder import Recorder, recording_of
 from .result import Prediction
 from .timeline import Event, Timeline

@@ -136,6 +136,10 @@ MEMORY: Mapping[str, Constant] = {
     "update_few8_ns": _c(9.62, '8 * 128 / (m("rate.red.few8.ctas528", "bytes_per_ns_all") * 8.0)'),
     "update_few32_ns": _c(3.94, '32 * 128 / (m("rate.red.few32.ctas528", "bytes_per_ns_all") * 23.86)'),
     "update_few128_ns": _c(4.95, '128 * 128 / (m("rate.red.few128.ctas528", "bytes_per_ns_all") * 23.86)'),
+    "dram_first_ns": _c(317.3, '1000 * (m("launch.first.read.far.ctas132", "us") * 2 '
+                               '- m("launch.first.read.warm.ctas132", "us") * 2 '
+                               '- m("launch.first.twice.far.ctas132", "us") '
+                               '+ m("launch.first.twice.warm.ctas132", "us"))'),
     "dram_crowding": _c(0.207, '(16384 / m("rate.dram.read.one_cta", "bytes_per_ns") / m("latency.ldg.dram", "ns") - 1)'
                                ' * (c.dram_bytes_per_ns / (132 * m("rate.dram.read.one_cta", "bytes_per_ns")) - 1)'),
     "box_crowding_ns": _c(369.6, '(3 * m("rate.tma.dram.rows32.stages3.ctas132", "ns") '

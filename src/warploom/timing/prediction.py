@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass
 
 from .constants import Hardware
 from .depths import apart
+from .launch import Launch
 from .occupancy import L2_BYTES, Occupancy, occupancy
 from .power import Work, found_clock, settle
 from .recording import GRID, ISSUE, Recording, Step
@@ -36,30 +36,6 @@ CLOCKS_GHZ = (1.2, 1.8)
 """Clocks at which every launch is replayed."""
 NEAR_CLOCK = 0.01
 """Two clocks that close are the same."""
-
-
-@dataclass(frozen=True)
-class Launch:
-    """The inputs of a prediction besides the recording.
-
-    Attributes:
-        registers: registers per thread, from ptxas; 0 if unknown.
-        input_bytes, output_bytes: sizes of the arrays that it reads and of those that it writes; 0 if unknown.
-        writable_bytes: size of all arrays that it may write; 0 if unknown.
-        warm: its inputs are in L2, as in repeated launches on small arrays.
-        zeros: its data are zeros.
-        cap_watts: power cap; 0 for the hardware's.
-        clock_mhz: a fixed clock; 0 for the one that power allows.
-    """
-
-    registers: int = 0
-    input_bytes: float = 0.0
-    output_bytes: float = 0.0
-    writable_bytes: float = 0.0
-    warm: bool = False
-    zeros: bool = False
-    cap_watts: float = 0.0
-    clock_mhz: float = 0.0
 
 
 class Predictor:
@@ -202,6 +178,7 @@ class Predictor:
             self.apart.operations,
             self.apart.missed,
             alone=read_alone(self.recording, self.scale),
+            first=self.first_ns,
         )
 
     def replayed(self, ghz: float, trace: Trace | None = None) -> tuple[float, Replay]:
@@ -278,11 +255,17 @@ class Predictor:
         """True if it was replayed at about this clock."""
         return any(abs(known / ghz - 1) < NEAR_CLOCK for known in self._works)
 
+    @property
+    def first_ns(self) -> float:
+        """Nanoseconds that its first data from DRAM take longer. A grid whose CTAs start before the previous one has
+        ended does not have this wait."""
+        return 0.0 if self.near or self.recording.pdl or not self.dram_bytes else self.hardware["dram_first_ns"]
+
     def _idle(self, ghz: float) -> float:
         """Seconds until DRAM gets the first requests, if none were made while the previous grid ran."""
         if self.early or not self.dram_bytes:
             return 0.0
-        return (self.hardware["cta_start"] + self.hardware["dram_latency"]) / ghz * 1e-9
+        return ((self.hardware["cta_start"] + self.hardware["dram_latency"]) / ghz + self.first_ns) * 1e-9
 
     @property
     def update_seconds(self) -> float:

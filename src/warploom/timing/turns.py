@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from .constants import Hardware
+from .launch import Launch
 from .power import Work, ceiling, found_clock, highest_under, watts
-from .prediction import Launch, Predictor
+from .prediction import Predictor
 from .recording import Recording
 from .result import Prediction
 

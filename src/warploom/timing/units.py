@@ -50,6 +50,7 @@ class Chip:
         apart, missed: copies whose SMs are out of step, by their numbers, and the share of them that DRAM delivers.
         sharing: SMs in step share their reads.
         alone: share of its requests for lines that no other SM requests.
+        first: nanoseconds that the launch's first data from DRAM take longer.
     """
 
     hardware: Hardware
@@ -69,6 +70,7 @@ class Chip:
     missed: float = 0.0
     sharing: bool = True
     alone: float = 0.0
+    first: float = 0.0
 
     def __post_init__(self) -> None:
         hardware, clock = self.hardware, self.ghz
@@ -203,6 +205,8 @@ class Sm:
         self.crowd = 0.0
         """Extra clocks of the latest loads from DRAM compared with an idle DRAM."""
         self._busy = self._busy_at = 0.0
+        self._opened: float | None = None
+        """Time at which the first data from DRAM arrive."""
         self.tensor_busy = self.lsu_used = 0.0
         self.issued = [0.0, 0.0, 0.0, 0.0]
         self.used: list[dict[str, float]] = [{}, {}, {}, {}]
@@ -223,6 +227,17 @@ class Sm:
         self._busy += takes / window
         extra = of_box or self.hardware["dram_latency"] * self.hardware["dram_crowding"]
         return extra * busy / (1.0 - busy)
+
+    def _of_dram(self, start: float, latency: float, chip: Chip) -> float:
+        """Return the earliest time at which what is requested at `start` may arrive from DRAM.
+
+        The first data of a launch take longer, and no others come before them.
+        """
+        if not chip.first:
+            return start
+        if self._opened is None:
+            self._opened = start + latency + chip.first * chip.ghz
+        return self._opened
 
     def _beside(self, quarter: int, start: float, end: float, ordinary: float) -> float:
         """Return when a run ends that would end at `end` if its instructions had the registers for themselves.
@@ -263,6 +278,8 @@ class Sm:
         if cost.missed:
             self.fill = max(self.fill, start) + cost.missed / chip.fetch
             self.loaded = self.fill
+            if cost.distant:
+                self.loaded = max(self.loaded, self._of_dram(start, self.hardware["dram_latency"], chip))
         else:
             self.loaded = start
         moved = (cost.missed * chip.dram_share if chip.cold else 0.0) + cost.stored * chip.kept
@@ -351,6 +368,8 @@ class Sm:
             self.fill = max(self.fill, begin) + operation.fetched / chip.fetch
             crowd = self._crowded(begin, operation.fetched * chip.dram_share / chip.dram)
             done = max(self.fill + hardware.latency["ldg"].value, begin + chip.copy_latency + crowd)
+            if operation.distant:
+                done = max(done, self._of_dram(begin, hardware["dram_latency"], chip))
             self.shared.add(done - passes, done, operation.bytes / WAVEFRONT + operation.conflicts)
             return begin, self.fill, done
         return self._load(operation, start, chip)
@@ -370,4 +389,6 @@ class Sm:
             of_box = hardware["box_crowding_ns"] * chip.ghz
             crowd = self._crowded(begin, operation.fetched * chip.dram_share / chip.dram, of_box) * chip.late
         arrived = max(received + chip.latency, self.tma + chip.latency, begin + chip.least)
+        if operation.distant:
+            arrived = max(arrived, self._of_dram(begin, chip.least, chip))
         return begin, received, arrived + max(0.0, crowd - waits)

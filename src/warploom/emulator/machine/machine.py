@@ -225,6 +225,7 @@ class Cluster:
     def __init__(self, machine: Machine, device: Device) -> None:
         x, y, z = machine.clusters_in_grid
         self.call, number = divmod(device.started, x * y * z)
+        number = machine.order(number)
         self.machine = machine
         self.device = device
         self.index = index = (number % x, number // x % y, number // (x * y))
@@ -252,7 +253,8 @@ class Machine:
             streams: copies next to the kernel.
         unwritten: initial contents of shared and tensor memory, repeated.
         events: the listeners.
-        cancelled: clusters whose work another cluster has taken over; most_clusters: stop after that many.
+        cancelled: clusters whose work another cluster has taken over; most_clusters: stop after that many; order: the
+            number of the cluster that starts as the nth.
         progress_count: number of events that another thread may have waited for; signals: the same without plain
             stores, which only spinning threads wait for.
     """
@@ -299,6 +301,7 @@ class Machine:
         self._spare_registers: dict[int, list[RegisterFile]] = {}
         self.cancelled = 0
         self.most_clusters: int | None = None
+        self.order: Callable[[int], int] = int
         self.engine = engine(self)
 
     @property

@@ -1,0 +1,54 @@
+"""Grids whose CTAs differ in work are predicted from a few of them; others from the first."""
+
+import numpy as np
+import pytest
+
+from warploom.lang import Tile, kernel, ptx, reg
+from warploom.runtime.on_clock import record
+from warploom.timing import sampling
+from warploom.types import f32, u32, u64
+
+ROWS = 288
+
+
+def sums(axis, longest=0):
+    """CTA i adds up the first i rows, or the first `longest`, and writes one row."""
+    grid = (ROWS, 1, 1) if axis == "x" else (1, ROWS, 1)
+
+    @kernel(in_specs=(Tile("M", 32, f32),), out_specs=(Tile("M", 32, f32),), grid=grid, block=32, arch="sm_90a")
+    def program(X, Y):
+        x, y = ptx.global_ptrs(X, Y)
+        mine = ptx.special.ctaid.x() if axis == "x" else ptx.special.ctaid.y()
+        lane, total = (ptx.special.tid.x() * 4).to(u64), reg.scalar(f32, init=0.0)
+        rows = reg.scalar(u32, init=longest) if longest else mine + 1
+        for row in ptx.range(0, rows, 1, dtype=u32, unroll=False):
+            total += ptx.load(f32, ptx.addr(x + row.to(u64) * 128 + lane))
+        ptx.store(ptx.addr(y + mine.to(u64) * 128 + lane), total)
+
+    return program
+
+
+def recorded(program):
+    x = np.zeros((ROWS, 32), np.float32)
+    return record(program, x, out=np.zeros_like(x), registers=32)[0]
+
+
+@pytest.mark.parametrize("axis", ["x", "y"])
+def test_ctas_from_all_parts_of_the_grid_stand_for_one_whose_loops_differ(axis):
+    found = recorded(sums(axis))
+    numbers = [cta for members in found.clusters.values() for cta in members]
+    assert len(numbers) == sampling.SAMPLES
+    assert np.mean(numbers) == pytest.approx((ROWS - 1) / 2, rel=0.05)
+    works = np.array(sampling.work(found))
+    assert works.max() > 5 * works.min()
+
+
+def test_the_first_stands_for_a_grid_whose_loops_do_not():
+    assert list(recorded(sums("x", longest=9)).clusters.values()) == [[0]]
+
+
+def test_places_along_an_axis_do_not_have_the_same_remainder():
+    for power in (2, 4, 8, 16, 32):
+        assert len({number % power for number in sampling.spread((1024, 1, 1), frozenset("x"))}) > 1
+    assert all(number % 16 == 0 for number in sampling.spread((16, 64, 1), frozenset("y")))
+    assert sampling.last((16, 64, 1), frozenset("y")) == 16 * 63
