@@ -5,10 +5,10 @@ import pytest
 
 from warploom.lang import Tile, kernel, ptx, reg
 from warploom.runtime.on_clock import record
-from warploom.timing import sampling
+from warploom.timing import lots, sampling
 from warploom.types import f32, u32, u64
 
-ROWS = 288
+ROWS = 144
 
 
 def sums(axis, longest=0):
@@ -45,6 +45,14 @@ def test_ctas_from_all_parts_of_the_grid_stand_for_one_whose_loops_differ(axis):
 
 def test_the_first_stands_for_a_grid_whose_loops_do_not():
     assert list(recorded(sums("x", longest=9)).clusters.values()) == [[0]]
+
+
+def test_the_longest_cta_ends_alone_where_it_starts_last():
+    found = recorded(sums("x"))
+    lot = lots.last_lot(found, places=132, residents=1)
+    works = sampling.work(found)
+    assert [works[at] for at in lot] == [sorted(works)[0], max(works)]
+    assert not lots.last_lot(recorded(sums("x", longest=9)), places=132, residents=1)
 
 
 def test_places_along_an_axis_do_not_have_the_same_remainder():

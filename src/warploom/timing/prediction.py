@@ -12,6 +12,7 @@ from bisect import bisect_left
 from .constants import Hardware
 from .depths import apart
 from .launch import Launch
+from .lots import last_lot
 from .occupancy import L2_BYTES, Occupancy, occupancy
 from .power import Work, found_clock, settle
 from .recording import GRID, ISSUE, Recording, Step
@@ -76,6 +77,8 @@ class Predictor:
         self.apart = apart(recording, min(self.ctas, hardware.sms * self.room.residents))
         self.dram_bytes = self._dram() + self.apart.missed * self.apart.bytes * self.scale
         self.unequal = self._unequal()
+        self.lot = last_lot(recording, self.room.places, self.room.residents)
+        """The recorded clusters that the place gets which ends last, if they differ."""
         self._replays: dict[float, tuple[float, Replay]] = {}
         self._works: dict[float, float] = {}
         """Seconds of work by clock."""
@@ -187,9 +190,9 @@ class Predictor:
         if found is not None and trace is None:
             return found
         steps = sum(len(steps) for steps in self.recording.steps.values()) / len(self.recording.clusters)
-        residents, turns = self.room.residents, self.room.turns
+        residents, turns = self.room.residents, len(self.lot) or self.room.turns
         most = max(2 * residents + 1, int(STEP_BUDGET / max(steps, 1.0)))
-        left = self.room.clusters % self.room.places
+        left = 0 if self.lot else self.room.clusters % self.room.places
         if residents == 1 and 1 < turns <= most and left:  # the last few have L2 and DRAM for themselves
             clocks, replay = self._replay(ghz, turns - 1, trace)
             last, _ = self._replay(ghz, 1, None, self.chip(ghz, left * self.cluster))
@@ -225,7 +228,7 @@ class Predictor:
     ) -> tuple[float, Replay]:
         replay = Replay(
             self.recording, self.hardware, chip or self.chip(ghz), residents=self.room.residents, instances=instances,
-            places=self.room.places, ahead=self.ahead, trace=trace,
+            places=self.room.places, ahead=self.ahead, lot=self.lot, trace=trace,
         )  # fmt: skip
         return replay.run(), replay
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from . import recording as kinds
@@ -26,7 +27,8 @@ class Replay:
     """Runs `instances` copies of the recorded clusters, as many at a time as `residents` allow.
 
     places: the places among which the grid's clusters are distributed; this replay runs one place's share. If clusters
-    differ, the pattern of the recorded ones is taken to repeat over the grid.
+    differ, `lot` says which ones this place gets; without it, the pattern of the recorded ones is taken to repeat over
+    the grid.
     ahead: the grid has its SMs before the previous grid ends. Then what its warps do before they wait for that grid is
     hidden: the time from the first warp's wait to the last one's does not count.
     ghz: SM clock. L2 and DRAM work in nanoseconds, so they take fewer clocks at a low SM clock.
@@ -34,10 +36,10 @@ class Replay:
 
     def __init__(
         self, recording: Recording, hardware: Hardware, chip: Chip, *, residents: int = 1, instances: int = 1,
-        places: int = 1, ahead: bool = False, trace: Trace | None = None,
+        places: int = 1, ahead: bool = False, lot: Sequence[int] = (), trace: Trace | None = None,
     ) -> None:  # fmt: skip
         self.recording, self.hardware, self.chip, self.trace = recording, hardware, chip, trace
-        self.residents, self.instances, self.places = residents, instances, places
+        self.residents, self.instances, self.places, self.lot = residents, instances, places, lot
         self.costs: list[Cost | None] = [None] * len(recording.runs)
         self.heap: list[tuple[float, int, Actor | Sm]] = []
         self.sequence = self.started = 0
@@ -144,6 +146,8 @@ class Replay:
     def _next(self, recorded: int) -> int:
         """Index of the recorded cluster that this place gets next: the first of round one, then the middle of a
         round."""
+        if self.lot:
+            return self.lot[self.started]
         return (self.started * self.places + (self.places // 2 if self.started else 0)) % recorded
 
     def _exit(self, actor: Actor) -> None:
