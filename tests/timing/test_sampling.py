@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from warploom.lang import Tile, kernel, ptx, reg
+from warploom.lang import Tile, kernel, ptx, reg, smem
 from warploom.runtime.on_clock import record
 from warploom.timing import lots, sampling
 from warploom.types import f32, u32, u64
@@ -12,12 +12,13 @@ ROWS = 144
 
 
 def sums(axis, longest=0):
-    """CTA i adds up the first i rows, or the first `longest`, and writes one row."""
+    """CTA i adds up the first i rows, or the first `longest`, and writes one row. One CTA fits an SM."""
     grid = (ROWS, 1, 1) if axis == "x" else (1, ROWS, 1)
 
     @kernel(in_specs=(Tile("M", 32, f32),), out_specs=(Tile("M", 32, f32),), grid=grid, block=32, arch="sm_90a")
     def program(X, Y):
         x, y = ptx.global_ptrs(X, Y)
+        smem.array(u32, 50 << 10, align=128, name="occupied")
         mine = ptx.special.ctaid.x() if axis == "x" else ptx.special.ctaid.y()
         lane, total = (ptx.special.tid.x() * 4).to(u64), reg.scalar(f32, init=0.0)
         rows = reg.scalar(u32, init=longest) if longest else mine + 1

@@ -178,7 +178,7 @@ def _typical(machine: Machine, first: Recording, output_bytes: float, run: Calla
     the place in a grid of more than a wave, and the last one does more or less."""
     from ..timing import sampling
 
-    if math.prod(machine.grid) <= machine.model.sms or not sampling.in_shares(first, output_bytes):
+    if machine.clusters_in_all <= machine.places or not sampling.in_shares(first, output_bytes):
         return first
     grid, axes = machine.clusters_in_grid, sampling.axes_of_loops(machine.code.operations)
     if not axes:
