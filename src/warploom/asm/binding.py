@@ -162,7 +162,7 @@ class _Binder:
         return f"operand {self.depth} ({spec.name}) of `{self.instruction.opcode}`"
 
     def _bind(self, spec: OperandSpec, operand: Operand, found: dict[str, Operand]) -> None:
-        if discards_too_much(self.base, operand):
+        if isinstance(operand, (Pair, Vector)) and discards_too_much(self.base, operand):
             self._fail(f"{self._place(spec)} discards a result that is needed", "a register instead of `_`", operand)
         if isinstance(operand, Pair):
             if spec.second is None:

@@ -37,9 +37,13 @@ def wrong_number(row: Match, spec: OperandSpec, operand: TensorAddress) -> tuple
 def _of_map(row: Match) -> int:
     """Coordinates of a tensor map for an opcode, two for `.2d`; 0 if it specifies none."""
     words = [word for word in (*row.form.fixed_words, *row.modifiers.values()) if word]
-    if any("gather4" in word or "scatter4" in word for word in words):
-        return 5
-    return next((int(word[0]) for word in words if word in ("1d", "2d", "3d", "4d", "5d")), 0)
+    for word in words:
+        if "gather4" in word or "scatter4" in word:
+            return 5
+    for word in words:
+        if word in ("1d", "2d", "3d", "4d", "5d"):
+            return int(word[0])
+    return 0
 
 
 def types(row: Match, spec: OperandSpec, operand: TensorAddress) -> Iterator[str]:

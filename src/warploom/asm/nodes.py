@@ -308,17 +308,19 @@ class Module:
         return to_text(self, line_info=line_info)
 
 
-def walk(statements: tuple[Statement, ...]) -> Iterator[Statement]:
+def walk(statements: tuple[Statement, ...]) -> list[Statement]:
     """All statements in order, including those in nested blocks (the block itself comes first)."""
+    found: list[Statement] = []
     for statement in statements:
-        yield statement
+        found.append(statement)
         if isinstance(statement, Block):
-            yield from walk(statement.statements)
+            found += walk(statement.statements)
+    return found
 
 
-def instructions_of(function: Function) -> Iterator[Instruction]:
+def instructions_of(function: Function) -> list[Instruction]:
     """The instructions of a function in order, including those in nested blocks."""
-    return (statement for statement in walk(function.body or ()) if isinstance(statement, Instruction))
+    return [statement for statement in walk(function.body or ()) if isinstance(statement, Instruction)]
 
 
 def names_in(operand: object) -> Iterator[str]:

@@ -27,11 +27,8 @@ def to_text(module: nodes.Module, *, line_info: bool = False) -> str:
     lines = [f".version {module.version[0]}.{module.version[1]}", f".target {', '.join(module.target)}"]
     if module.address_size is not None:
         lines.append(f".address_size {module.address_size}")
-    wanted = line_info and not any(
-        isinstance(each, nodes.LocDirective)
-        for function in module.functions
-        for each in nodes.walk(function.body or ())
-    )
+    statements = [each for function in module.functions for each in nodes.walk(function.body or ())]
+    wanted = line_info and not any([isinstance(each, nodes.LocDirective) for each in statements])
     files = {path: number for number, path in module.files.items()} if wanted else {}
     taken, head = len(files), len(lines)
     printer = _Printer(lines, files if wanted else None)

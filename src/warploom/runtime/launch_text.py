@@ -122,7 +122,7 @@ def _global_access(instruction: nodes.Instruction, number: int) -> str:
 def followed(function: nodes.Function) -> Known:
     """The parts of an entry's parameters that each register may hold."""
     parameters = {parameter.name for parameter in function.parameters}
-    instructions = list(nodes.instructions_of(function))
+    instructions = nodes.instructions_of(function)
     known: Known = {}
     while sum(_follow(one, known, parameters) for one in instructions):
         pass
