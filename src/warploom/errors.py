@@ -198,6 +198,10 @@ class CopyWarning(UserWarning):
     argument and reason; the text states the cost."""
 
 
+class SpillWarning(UserWarning):
+    """A function of scores or masks needs more registers than its kernel's tiles leave, so some are kept in memory."""
+
+
 class WrongResultError(WarploomError):
     """The first result of a kernel that was never run on such hardware differs from the slow reference."""
 

@@ -143,7 +143,8 @@ def build(of: Attention, config: Config | None = None) -> Kernel:
         },
         grid=OneCtaPerSm() if of.varlen else OnePerSm(config.rows), block=WARPGROUP * (1 + config.consumers), arch=ARCH,
         registers=launch_regs, name="attention",
-        allow_spills=of.narrow and of.varlen,  # a few registers, in every tiling tried
+        # a few registers, in every tiling tried; and what a user's function needs is not known here
+        allow_spills=of.has_functions or (of.narrow and of.varlen),
     )(attention)  # fmt: skip
 
 

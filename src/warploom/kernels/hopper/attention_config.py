@@ -131,6 +131,11 @@ class Attention(Padded):
         return self.dtype is e4m3
 
     @property
+    def has_functions(self) -> bool:
+        """True if the kernel contains a function of scores or of masks."""
+        return self.score_mod is not None or self.mask_mod is not None
+
+    @property
     def result(self) -> DType:
         return bf16 if self.narrow else self.dtype
 
@@ -240,6 +245,8 @@ def default(of: Attention, block: tuple[int, int] | None = None) -> Config:
     block: queries and keys of a mask's block; if both are multiples of 64, a block is a whole number of tiles.
     """
     chosen = _narrow(of) if of.narrow else replace(_widest(of), renewed=of.dtype is bf16)
+    if of.has_functions and not of.narrow:
+        chosen = _for_functions(chosen, max(of.depth, of.columns))
     if block is not None and not any(size % QUERY_ROWS for size in block):
         consumers = 2 if block[0] % (2 * QUERY_ROWS) == 0 else 1
         wide = block[1] % 128 == 0 and max(of.depth, of.columns) <= (64 if of.narrow else 128)
@@ -249,6 +256,17 @@ def default(of: Attention, block: tuple[int, int] | None = None) -> Config:
         stages = chosen.key_stages - 1
         chosen = replace(chosen, key_stages=stages, value_stages=min(chosen.value_stages, stages))
     return chosen
+
+
+def _for_functions(chosen: Config, columns: int) -> Config:
+    """Smaller tiles for a kernel with a function of scores or masks, which needs registers of its own. With these a
+    causal mask of documents and a slope for each head spill at most a few registers
+    (`tests/operators/test_attention_function_tiles.py`)."""
+    if columns <= 64:
+        return replace(chosen, consumers=2, keys=128)
+    if 96 < columns <= 128:
+        return replace(chosen, keys=112)
+    return replace(chosen, keys=80) if 128 < columns <= 192 else chosen
 
 
 def _widest(of: Attention) -> Config:
