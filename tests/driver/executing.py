@@ -31,7 +31,7 @@ from warploom.emulator.engines import tma
 from warploom.emulator.machine.memory import Allocation, GlobalMemory, Region
 from warploom.emulator.machine.model import Model
 from warploom.runtime import arrays
-from warploom.runtime.on_cpu import loaded
+from warploom.runtime.loading import loaded
 
 FAILED = 719
 """CUDA_ERROR_LAUNCH_FAILED."""

@@ -35,8 +35,8 @@ from warploom.isa.im2col import PixelBox
 from warploom.isa.swizzle import Swizzle
 from warploom.isa.tensor_elements import ELEMENTS, element_of
 from warploom.isa.tensor_map import INTERLEAVES, L2_PROMOTIONS, MAP_BYTES, OOB_FILLS, TensorMapSpec
+from warploom.runtime.loading import loaded
 from warploom.runtime.loose_reads import unused_reads
-from warploom.runtime.on_cpu import loaded
 from warploom.runtime.unwritten import settled
 from warploom.sanitizer import SPOILS, PerturbedLoads, Sanitizer
 from warploom.sanitizer.report.rendering import as_text, render

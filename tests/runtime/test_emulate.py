@@ -9,7 +9,7 @@ import pytest
 
 from tests.errors import refused
 from tests.runtime.kernels import PROGRAM, SCALE_ADD
-from warploom.runtime import A100, B200, H200, Caller, Machine, Program, emulate, estimate, on_cpu
+from warploom.runtime import A100, B200, H200, Caller, Machine, Program, emulate, estimate, loading
 from warploom.settings import config
 
 N = 200
@@ -208,8 +208,8 @@ def test_an_interrupt_in_the_middle_reaches_the_caller(monkeypatch):
 
 
 def test_a_text_is_parsed_and_decoded_once():
-    for kept in (on_cpu.parsed, on_cpu.loaded):
+    for kept in (loading.parsed, loading.loaded):
         kept.cache_clear()
     results = [emulate(PROGRAM, A, B, 3.0, check=check) for check in (False, True, False, True)]
-    assert on_cpu.parsed.cache_info().misses == on_cpu.loaded.cache_info().misses == 1
+    assert loading.parsed.cache_info().misses == loading.loaded.cache_info().misses == 1
     assert all(np.array_equal(one.outputs[0], results[0].outputs[0]) and one.ok for one in results)

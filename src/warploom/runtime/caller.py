@@ -13,7 +13,6 @@ from operator import attrgetter, methodcaller
 from typing import Any
 
 from ..errors import ArgumentError
-from ..settings import config
 from . import on_cpu, on_gpu
 from .bind import Shape
 from .dispatch import flat_peers, look, named_views, place, result_of, sort_out
@@ -139,13 +138,7 @@ class Caller:
                 expected="CUDA arrays, or no stream=",
                 got=listing or "no array",
             )
-        settings = config.emulator
-        report = on_cpu.run(
-            call, views, Shape(), None, check=settings.check, schedule=settings.schedule, seed=settings.seed,
-            max_steps=None,
-        )  # fmt: skip
-        if settings.check:
-            report.raise_on_findings()
+        report = on_cpu.run(call, views)
         return result_of(report.outputs) if self.program.arrays else None
 
     def _remember(

@@ -18,8 +18,8 @@ from ..isa import arch
 from .bind import Shape, bind
 from .dispatch import complete, look, sort_out
 from .host_values import host_values
+from .loading import launch_of, parsed
 from .machine import for_arch
-from .on_cpu import launch_of, parsed
 from .program import HasProgram, Program, program_of
 from .validate import at_least
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import EmulationError, WarploomError
 from ..isa import arch as arches
+from .asked import FIRST_UNRECORDED
 from .on_clock import EVENTS, record
-from .on_cpu import FIRST_UNRECORDED
 from .program import HasProgram, Program, program_of
 from .validate import at_least
 

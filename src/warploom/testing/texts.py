@@ -12,7 +12,7 @@ from .. import asm
 from ..emulator.machine.finding import Finding
 from ..errors import ArgumentError, ArgumentTypeError, PtxSyntaxError, WarploomError
 from ..runtime import launch_file
-from ..runtime.on_cpu import EXPLORE
+from ..runtime.asked import EXPLORE
 from ..runtime.program import Program, program_of, read_text
 from ..sanitizer.explore import EXPLORED
 from ..sanitizer.rules import RULES
