@@ -13,6 +13,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from math import prod
 from types import MappingProxyType
 from typing import TypeAlias
@@ -29,7 +30,7 @@ from .machine.copy_streams import Block, Copy, CopyStreams, checked
 from .machine.events import Observer, listen
 from .machine.links import IMMEDIATE, Links
 from .machine.machine import POISON, Machine
-from .machine.memory import GlobalMemory
+from .machine.memory import Allocation, GlobalMemory, Region
 from .machine.model import Model
 from .machine.symbols import Names
 from .ops import HANDLERS
@@ -110,55 +111,20 @@ def run(
         code.roles = tuple(names.roles)
         _check_shared(code, function)
         _check_local(code, function)
-        memory = GlobalMemory()
-        buffers = initialiser.allocate(memory, code.module_buffers, code.function_addresses)
-        if others and buffers:
-            raise ArgumentError(
-                f"{function.name} has variables in global memory, of which each device has its own copy",
-                expected="a text without module-scope .global and .const variables, to run on several devices",
-                got=", ".join(buffers),
-            )
-        binder = Binder(code, function, memory, names.buffers, owners, bool(others))
-        everyone = (arguments, *others)
-        for device, mine in enumerate(everyone):
-            binder.place_own(mine, device)
-        parameters = [binder.bind(mine, device) for device, mine in enumerate(everyone)]
+        binder, buffers, parameters = _bound(code, function, (arguments, *others), names, owners)
         policy = make_policy(schedule, seed)
         machine = Machine(
-            code, memory, parameters, grid, block, cluster, dynamic_smem, model or Model(),
+            code, binder.memory, parameters, grid, block, cluster, dynamic_smem, model or Model(),
             lambda machine: Engine(machine, policy.name, seed), buffers, detailed,
         )  # fmt: skip
         machine.tensor_maps, machine.guessed = binder.maps, names.guessed
-        machine.calls = calls
+        machine.calls, machine.numerics, machine.unwritten = calls, numerics, unwritten
+        machine.dependent, machine.written_in_front = dependent, frozenset(written_in_front)
         if choose is None and policy.name != IMMEDIATE and binder.shared:
             machine.links = Links(len(machine.devices), binder.shared, policy.name, seed, machine.progress)
         if any(streams for streams in copies):
-            if choose is not None or len(copies) != len(everyone):
-                raise ArgumentError(
-                    "copies next to a kernel are given by rank, not in every order", got=f"of {len(copies)} GPUs",
-                    expected=f"the streams of {len(everyone)} GPUs, and another schedule than exhaustive",
-                )  # fmt: skip
-            made = [[[_copy(binder, *each) for each in one] for one in streams] for streams in copies]
-            machine.streams = CopyStreams(machine, made, policy.name, seed)
-        machine.numerics = numerics
-        machine.unwritten = unwritten
-        machine.dependent, machine.written_in_front = dependent, frozenset(written_in_front)
+            machine.streams = _streams(machine, binder, copies, policy.name, seed, choose is not None)
         observers = [make(machine) for make in watch]
-
-        def report() -> Report:
-            machine.counters.instructions = machine.steps
-            return Report(
-                entry=function.name,
-                outputs=tuple(binder.arrays),
-                findings=[finding for observer in observers for finding in observer.report()],
-                counters=machine.counters,
-                schedule=schedule,
-                seed=seed,
-                seconds=time.perf_counter() - started,
-                launch={"grid": grid, "block": block, "cluster": cluster},
-                printed=tuple(machine.printed),
-            )
-
         machine.events = listen(observers)
         scheduler = (
             Scheduler(machine, policy, max_steps, on_progress)
@@ -169,6 +135,7 @@ def run(
             machine.most_clusters, machine.order = len(max_clusters), max_clusters.__getitem__
         elif max_clusters is not None:
             machine.most_clusters = max_clusters
+        report = partial(_report, function.name, machine, binder, observers, schedule, seed, started)
         try:
             scheduler.run()
         except EmulationError as error:
@@ -178,6 +145,72 @@ def run(
             error.findings = tuple(error.report.findings)
             raise
     return report()
+
+
+def _bound(
+    code: Code,
+    function: Function,
+    everyone: Sequence[Sequence[Argument]],
+    names: Names,
+    owners: Mapping[int, int],
+) -> tuple[Binder, dict[str, Allocation], list[Region]]:
+    """Place the text's variables and all arguments in memory; return the parameters of each device. Checks them."""
+    memory = GlobalMemory()
+    buffers = initialiser.allocate(memory, code.module_buffers, code.function_addresses)
+    several = len(everyone) > 1
+    if several and buffers:
+        raise ArgumentError(
+            f"{function.name} has variables in global memory, of which each device has its own copy",
+            expected="a text without module-scope .global and .const variables, to run on several devices",
+            got=", ".join(buffers),
+        )
+    binder = Binder(code, function, memory, names.buffers, owners, several)
+    for device, mine in enumerate(everyone):
+        binder.place_own(mine, device)
+    return binder, buffers, [binder.bind(mine, device) for device, mine in enumerate(everyone)]
+
+
+def _report(
+    entry: str,
+    machine: Machine,
+    binder: Binder,
+    observers: Sequence[Observer],
+    schedule: str,
+    seed: int,
+    started: float,
+) -> Report:
+    """What a run has done so far."""
+    machine.counters.instructions = machine.steps
+    return Report(
+        entry=entry,
+        outputs=tuple(binder.arrays),
+        findings=[finding for observer in observers for finding in observer.report()],
+        counters=machine.counters,
+        schedule=schedule,
+        seed=seed,
+        seconds=time.perf_counter() - started,
+        launch={"grid": machine.grid, "block": machine.block, "cluster": machine.cluster_shape},
+        printed=tuple(machine.printed),
+    )
+
+
+def _streams(
+    machine: Machine,
+    binder: Binder,
+    copies: Sequence[Sequence[Sequence[CopyOf]]],
+    schedule: str,
+    seed: int,
+    controlled: bool,
+) -> CopyStreams:
+    """The copies next to the kernel. controlled: every order is tried, which these cannot take part in."""
+    devices = len(machine.devices)
+    if controlled or len(copies) != devices:
+        raise ArgumentError(
+            "copies next to a kernel are given by rank, not in every order", got=f"of {len(copies)} GPUs",
+            expected=f"the streams of {devices} GPUs, and another schedule than exhaustive",
+        )  # fmt: skip
+    made = [[[_copy(binder, *each) for each in one] for one in streams] for streams in copies]
+    return CopyStreams(machine, made, schedule, seed)
 
 
 def _copy(binder: Binder, source: np.ndarray, target: np.ndarray, flag: bool) -> Copy:
