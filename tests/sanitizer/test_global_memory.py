@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -304,6 +305,24 @@ bar.sync 0;
 def test_bulk_reductions_of_all_ctas_do_not_race():
     reduce = REDUCED.replace("COPY", "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32")
     assert not rules(Example(reduce, grid=3)) & RACES
+
+
+@pytest.mark.parametrize(("wait", "release", "clean"), [
+    ("wait_group 0", RELEASE, True), ("wait_group.read 0", RELEASE, False), ("wait_group 0", RELAXED_STORE, False),
+])  # fmt: skip
+@pytest.mark.parametrize("later", [
+    "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%data], [tile], 512;\n"
+    "cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;",
+    "st.global.u32 [%data], 1;",
+])  # fmt: skip
+def test_a_complete_bulk_store_is_handed_over_without_a_proxy_fence(wait: str, release: str, clean: bool, later: str):
+    """An implicit one follows its completion (PTX ISA 9.7.9.25.2), whichever proxy the other CTA uses."""
+    filled, issued = REDUCED.split("@%first COPY")
+    store = "cp.async.bulk.global.shared::cta.bulk_group" + issued.replace("@%first ", "").replace("wait_group 0", wait)
+    example = hand_over(release, ACQUIRE, later)
+    body = filled + example.body.replace("st.global.u32 [%data], 7;", store, 1)
+    found = rules(replace(example, body=body)) & RACES
+    assert found == (set() if clean else {"copy-to-global-not-complete"})
 
 
 @schedules

@@ -10,6 +10,10 @@ must know of an earlier access by another thread:
     st, atom                copy that reads/writes that epoch, carried by a fence.proxy.async
     bulk store              anything               that it is complete: wait_group, not wait_group.read
 
+An implicit proxy fence follows the completion of a bulk store, so none is asked for behind it, even if the later access
+is a copy of another CTA. PTX ISA 8.9.5 taken literally orders accesses through the async proxy only within a CTA, but
+published kernels pass sums of bulk reductions on by a flag alone (FlashAttention-3's deterministic backward pass).
+
 PTX ISA 8.7.1 (data races), 8.9.5 (causality), 9.7.9.25.2 (proxies), 9.7.9.27.2 (groups).
 """
 
