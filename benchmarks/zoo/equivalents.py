@@ -70,6 +70,15 @@ LAST_INDEX = "behind the last load nobody uses the index of its ring"
 READ_BEFORE = "behind each store stands a wait for its reads (wait_group.read), and nobody in the kernel reads O"
 TOLD_ITSELF = "the thread that has waited for the reads is the one that releases the queries"
 MET_BEHIND = "bar.sync follows before anybody writes the memory"
+MET_BEFORE = (
+    "both consumers have met (bar.sync 3) since their last wgmma that read the memory, and nothing touches it between "
+    "the two meetings"
+)
+IMPLICIT = (
+    "only bulk copies access the sums, and an implicit generic-async proxy fence follows their completion (PTX ISA "
+    "9.7.9.25.2), which wait_group 0 has observed before st.release passes the turn on and ld.acquire takes it"
+)
+TURN_WAITED = "before it passed the turn of a tile on, this thread waited until its additions were complete"
 
 EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("walkthrough*", "drop-proxy-fence", FENCE, GENERIC),
@@ -125,7 +134,15 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("attention_backward", "change-count", "mbarrier.init.shared::cta.b64#1", ONCE),
     ("attention_backward", "drop-wait", "mbarrier.try_wait.parity.shared::cta.b64#0", ONCE),
     ("attention_backward", "drop-wait-loop", "mbarrier.try_wait.parity.shared::cta.b64#0", ONCE),
-    ("attention*", "wait-for-reads-only", "cp.async.bulk.wait_group*", READ),
+    ("attention_backward", "drop-proxy-fence", "fence.proxy.async.global#[0-3]", IMPLICIT),
+    ("attention_backward", "drop-store-wait", "cp.async.bulk.wait_group#[13]", TURN_WAITED),
+    ("attention_backward", "wait-for-*", "cp.async.bulk.wait_group#[13]", TURN_WAITED),
+    ("attention_backward", "wait-for-reads-only", "cp.async.bulk.wait_group#[4567]", READ),
+    ("attention_backward", "drop-wgmma-fence", "wgmma.fence.sync.aligned#[134689]", FENCED),
+    ("attention_backward", "drop-wgmma-fence", "wgmma.fence.sync.aligned#1[134689]", FENCED),
+    ("attention_backward", "drop-barrier", "bar.sync#8", MET_BEFORE),
+    ("attention_backward", "drop-barrier", "bar.sync#1[079]", MET_BEFORE),
+    ("attention_[!b]*", "wait-for-reads-only", "cp.async.bulk.wait_group*", READ),
     ("attention*", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA),
     ("attention_forward", "drop-wgmma-fence", "wgmma.fence.sync.aligned#[2468]", FENCED),
     ("attention_forward", "drop-wgmma-fence", "wgmma.fence.sync.aligned#1[1357]", FENCED),

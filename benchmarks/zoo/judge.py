@@ -59,7 +59,7 @@ RIGHT: dict[str, set[str]] = {
     "change-count": {DEADLOCK, "phase-not-observed", *ENTRY},
     "wait-for-less": {"operand-overwritten", "wgmma-register-in-flight", "store-source-overwritten",
                       "exit-with-pending-work", "cp-async-not-waited"},
-    "wait-for-reads-only": set(),
+    "wait-for-reads-only": {"copy-to-global-not-complete"},
     "narrow-scope": {"hand-off-scope", "remote-arrival-scope"},
     "change-mask": {DEADLOCK, "byte-count-mismatch", "InvalidOperandError", "cta-may-have-exited"},
     "change-swizzle": {"layout-mismatch", "InvalidOperandError"},

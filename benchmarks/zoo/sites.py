@@ -86,11 +86,12 @@ class Sites:
     def _of_group(self, at: int, opcode: str) -> Iterable[int]:
         """The operations that a commit or a wait is for, and the accesses behind it that rely on them."""
         unit = "cp.async.bulk." if "bulk" in opcode else "cp.async." if opcode.startswith("cp.") else "wgmma."
+        units = (unit, "cp.reduce.") if unit == "cp.async.bulk." else (unit,)  # both join bulk groups
         word = unit + ("commit" if "commit" in opcode else "wait")
 
         def mine(instruction: Instruction) -> bool:
             other_unit = unit == "cp.async." and instruction.opcode.startswith("cp.async.bulk")
-            return _accesses(instruction) and instruction.opcode.startswith(unit) and not other_unit
+            return _accesses(instruction) and instruction.opcode.startswith(units) and not other_unit
 
         return self._around(at, lambda i: i.opcode.startswith(word), mine, _accesses, self._left(at, unit + "wait"))
 

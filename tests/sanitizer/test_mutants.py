@@ -80,3 +80,12 @@ def test_a_dependent_launch_without_its_wait_is_found_though_the_text_does_not_s
     (mutant,) = mutants(walk.module, ["drop-grid-wait"])
     assert walk.program.pdl and "griddepcontrol" not in mutant.module.to_text()
     assert judge(walk, mutant, Sites(walk), Healthy(walk)).rule == "before-grid-wait"
+
+
+def test_a_turn_passed_on_before_the_additions_are_complete_is_found_at_the_additions():
+    backward = subject("attention_backward")
+    sites = Sites(backward)
+    mutant = next(mutants(backward.module, ["wait-for-reads-only"]))
+    additions = [i.ptx_line for i in sites.code if i.opcode.startswith("cp.reduce.async.bulk")]
+    assert additions[0] in sites.of(mutant)
+    assert judge(backward, mutant, sites, Healthy(backward)).rule == "copy-to-global-not-complete"
