@@ -57,6 +57,18 @@ def gradients(result: Result) -> list[str]:
     return lines
 
 
+def peers(result: Result) -> list[str]:
+    """Windows, packed sequences and documents next to torch's FlashAttention-2 and FlexAttention."""
+    lines = ["| head_dim, length | TFLOP/s | FlashAttention-2 | FlexAttention | error |", "|---|---|---|---|---|"]
+    for case in dict.fromkeys(row["case"] for row in result["rows"]):
+        found = {row["provider"]: row for row in result["rows"] if row["case"] == case}
+        ours = found["warploom"]
+        others = [found[name]["tflops"]["median"] if name in found else "" for name in ("flash", "flex")]
+        cells = [case + mark([ours]), ours["tflops"]["median"], *others, f"{ours['relative_error']:.1e}"]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return lines
+
+
 def eight_bits(result: Result) -> list[str]:
     """e4m3 next to our own bf16, each alone, where the power limit holds for both."""
     lines = ["| head_dim, length | TFLOP/s | bf16 | times as fast | error |", "|---|---|---|---|---|"]

@@ -199,7 +199,8 @@ class CopyWarning(UserWarning):
 
 
 class SpillWarning(UserWarning):
-    """A function of scores or masks needs more registers than its kernel's tiles leave, so some are kept in memory."""
+    """An attention kernel with a function of scores or masks, or of packed sequences, needs more registers than its
+    tiles leave, so some are kept in memory."""
 
 
 class WrongResultError(WarploomError):

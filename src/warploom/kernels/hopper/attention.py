@@ -143,8 +143,8 @@ def build(of: Attention, config: Config | None = None) -> Kernel:
         },
         grid=OneCtaPerSm() if of.varlen else OnePerSm(config.rows), block=WARPGROUP * (1 + config.consumers), arch=ARCH,
         registers=launch_regs, name="attention",
-        # a few registers, in every tiling tried; and what a user's function needs is not known here
-        allow_spills=of.has_functions or (of.narrow and of.varlen),
+        # packed sequences may need a few registers more, and what a user's function needs is not known here
+        allow_spills=of.has_functions or of.varlen,
     )(attention)  # fmt: skip
 
 

@@ -261,7 +261,7 @@ def default(of: Attention, block: tuple[int, int] | None = None) -> Config:
 def _for_functions(chosen: Config, columns: int) -> Config:
     """Smaller tiles for a kernel with a function of scores or masks, which needs registers of its own. With these a
     causal mask of documents and a slope for each head spill at most a few registers
-    (`tests/operators/test_attention_function_tiles.py`)."""
+    (`tests/operators/test_attention_registers.py`)."""
     if columns <= 64:
         return replace(chosen, consumers=2, keys=128)
     if 96 < columns <= 128:
@@ -270,12 +270,12 @@ def _for_functions(chosen: Config, columns: int) -> Config:
 
 
 def _widest(of: Attention) -> Config:
-    if max(of.depth, of.columns) <= 64 and not of.above:
+    if max(of.depth, of.columns) <= 64 and not (of.above or of.varlen):  # packed sequences spill with three consumers
         return Config(keys=96, consumers=3, key_stages=4, value_stages=4)
     if max(of.depth, of.columns) <= 64:
         return Config(keys=128, key_stages=4, value_stages=4)
     if max(of.depth, of.columns) <= 128:
-        return Config()
+        return Config(keys=112) if of.varlen and of.below else Config()
     if of.columns <= 128 and of.depth <= 192:
         return Config(keys=128, key_stages=2, query_slots=1)
     if max(of.depth, of.columns) <= 192:

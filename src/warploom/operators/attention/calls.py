@@ -49,7 +49,7 @@ CACHE = LaunchCache(differentiable=True, patience=8)
 """The launches of `attention`, `attention_varlen` and `attention_decode`. Caches of keys grow at each step, so that a
 guard of their shapes pays only with many layers, or for a cache that does not grow."""
 SPILLED_BYTES = 64
-"""Bytes of a thread's registers in memory above which a kernel with functions warns."""
+"""Bytes of a thread's registers in memory above which a call warns."""
 ARGUMENT_OF = {
     "Q": "q", "K": "k", "V": "v", "O": "out", "LSE": "lse", "q_ends": "cu_seqlens_q", "k_ends": "cu_seqlens_k",
 }  # fmt: skip
@@ -283,11 +283,11 @@ def check_machine(request: CheckedCall) -> None:
 
 
 def _warn_spills(spilled: int, program: Program) -> None:
-    """Say once that a function of scores or masks needs more registers than there are."""
+    """Say once that a kernel with a function, or of packed sequences, needs more registers than there are."""
     if spilled > SPILLED_BYTES and warned().first(("attention spills", program.text)):
         warnings.warn(
-            f"the functions of this attention call need {spilled} bytes of registers more than its tiles leave, which "
-            "are kept in memory; the kernel may be slow. A simpler function, or config= with fewer keys, avoids it.",
+            f"this attention kernel needs {spilled} bytes of registers more than its tiles leave, which are kept in "
+            "memory; it may be slow. Simpler functions of scores or masks, or config= with fewer keys, avoid it.",
             SpillWarning,
             stacklevel=outside(),
         )

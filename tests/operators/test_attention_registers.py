@@ -1,4 +1,4 @@
-"""Kernels with functions of scores and masks build for a GPU: their tiles leave registers for a function."""
+"""Kernels with functions of scores and masks, and of packed sequences, build for a GPU: nothing spills."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from warploom.driver import compile as compiler
 from warploom.errors import SpillWarning
+from warploom.kernels.hopper.attention_config import Attention
 from warploom.operators.attention import calls, machine
 from warploom.operators.attention.request import read
 
@@ -44,6 +45,17 @@ def spilled(head_dim: int, **functions: Any) -> int:
 @pytest.mark.parametrize("head_dim, most", [(128, 0), (64, 0), (96, 16), (192, 0), (256, 0)])
 def test_a_causal_mask_of_documents_and_a_slope_spill_a_few_registers_at_most(head_dim: int, most: int) -> None:
     assert spilled(head_dim, mask_mod=same_document, score_mod=slope) <= most
+
+
+@pytest.mark.sample(1, all=4)
+@pytest.mark.parametrize("head_dim, above, below", [
+    (64, False, False), (128, True, True), (64, True, True), (128, False, False),
+])  # fmt: skip
+def test_packed_sequences_spill_nothing(head_dim: int, above: bool, below: bool) -> None:
+    of = Attention(head_dim=head_dim, value_dim=head_dim, varlen=True, above=above, below=below)
+    program = machine.program_of(of, machine.default(of), None)
+    built = compiler.build(program.text, arch="sm_90a", entry=program.entry, allow_spills=True)
+    assert built.resources[program.entry].spill_stores == 0
 
 
 def test_a_function_that_needs_many_registers_is_said_once() -> None:
