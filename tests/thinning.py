@@ -25,7 +25,7 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import pytest
 
-SHARE = 26
+SHARE = 30
 SCHEDULES_PER_CASE = 1, 2
 """Schedules of each case in `make test` and in `make test-all`."""
 FULL, SLOW = pytest.mark.full, pytest.mark.slow

@@ -120,7 +120,9 @@ def test_a_step_with_memory_of_its_own_gives_the_same_bits_whatever_was_in_it(mo
     monkeypatch.setattr(decode, "of_call", of_call)
     cache = Cache((190, 70), heads=(4, 2))
     given, lengths = cache.arrays(), np.array(cache.lengths, np.int32)
-    found = decode.attention_step(given["q"], given["k"], given["v"], lengths)
+    tensors = {**{name: given[name] for name in "qkv"}, "lengths": lengths}
+    options = {"numbers": {}, "causal": True, "scale": None, "window": None, "softcap": None, "constant_lengths": False}
+    found, _ = decode.attention_step(tensors, layout="bshd", **options)
     assert np.array_equal(
         found.view(np.uint16),
         decode.attention_decode(given["q"], given["k"], given["v"], lengths, layout="bshd").view(np.uint16),

@@ -46,7 +46,8 @@ def test_a_step_of_a_graph_of_torch_keeps_no_memory_and_launches_once_each_time(
 from warploom.operators.attention.decode import attention_step
 from warploom.operators.workspace import workspaces
 for layer in range(2):
-    attention_step(*(each.transpose(1, 2) for each in (q, k, v)), lengths)
+    attention_step({"q": q, "k": k, "v": v, "lengths": lengths}, numbers={}, layout="bhsd", causal=True, scale=None,
+                   window=None, softcap=None, constant_lengths=False)
     say(f"held-{len(workspaces()._held) + len(workspaces()._of_graph)}")
 """)  # fmt: skip
     assert [line for line in kinds("\n".join(log)) if line == "launch" or line.startswith("held")] == [
