@@ -8,35 +8,16 @@ from __future__ import annotations
 import layout_primitives
 import numpy as np
 import primitives
-from primitives import COLUMNS, THREADS, Primitive, _barrier, _first, _kernel, _number, _put_all, _tile, _wait
+from primitives import THREADS, Primitive, _first, _kernel, _products_of_tensor_memory
 
-from warploom import Tile, kernel, ptx, reg, smem, tmem
+from warploom import Tile, kernel, ptx, reg, smem
 from warploom.runtime import PixelBox
-from warploom.types import b32, b128, bf16, f32, u32, u64
+from warploom.types import b128, f32, u32, u64
 
 
 def p45_moved_a(put):
     """.ashift moves A by a lane after a product: the second of a chain adds the next row, the third the one after."""
-    done = _barrier()
-    b = _tile("b", COLUMNS, lambda row, k: row.to(f32) if k == 1 else _number(float(k == 0)))
-    memory = tmem.alloc(64)
-    acc, a = memory.accumulator(128, COLUMNS), memory.matrix_a(16, bf16)
-    words = [reg.scalar(b32, init=0) for _ in range(8)]
-    ptx.inst.cvt.rn.bf16x2.f32(words[0], _number(1.0), ptx.special.tid.x().to(f32))
-    ptx.tcgen05.st(a[0].mine(), words)
-    ptx.tcgen05.wait_st()
-    ptx.tcgen05.fence_before_thread_sync()
-    ptx.bar.sync(0)
-    ptx.tcgen05.fence_after_thread_sync()
-    with ptx.if_(_first()):
-        for product in range(3):
-            ptx.tcgen05.mma(acc[0], a[0], b[0].k(0), accumulate=product > 0, ashift=product < 2)
-        ptx.tcgen05.commit(done[0])
-    _wait(done)
-    found = acc[0].load(0, 8).registers
-    ptx.tcgen05.wait_ld()
-    _put_all(put, found)
-    memory.dealloc()
+    _products_of_tensor_memory(put, 3)
 
 
 IMAGES, WIDTH, CHANNELS = 4, 32, 16

@@ -339,6 +339,11 @@ def _cells_of_shapes() -> np.ndarray:
 
 def p13_a_in_tensor_memory(put):
     """A row of A in each lane, two bf16 per cell: (row, 1, 0 ...) times (1, column, 0 ...) again."""
+    _products_of_tensor_memory(put, 1)
+
+
+def _products_of_tensor_memory(put, products):
+    """Products of an A in tensor memory, added up; all but the last move A by a lane (.ashift)."""
     done = _barrier()
     b = _tile("b", COLUMNS, lambda row, k: row.to(f32) if k == 1 else _number(float(k == 0)))
     memory = tmem.alloc(64)
@@ -351,7 +356,8 @@ def p13_a_in_tensor_memory(put):
     ptx.bar.sync(0)
     ptx.tcgen05.fence_after_thread_sync()
     with ptx.if_(_first()):
-        ptx.tcgen05.mma(acc[0], a[0], b[0].k(0), accumulate=False)
+        for product in range(products):
+            ptx.tcgen05.mma(acc[0], a[0], b[0].k(0), accumulate=product > 0, ashift=product < products - 1)
         ptx.tcgen05.commit(done[0])
     _wait(done)
     found = acc[0].load(0, 8).registers

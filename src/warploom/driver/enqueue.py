@@ -59,7 +59,7 @@ def _build() -> Entry:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise NotCompiledError(f"{compiler} did not run: {error}") from error
         if done.returncode:
-            raise NotCompiledError(f"{compiler} failed: {done.stderr.strip().splitlines()[-1:]}")
+            raise NotCompiledError(f"{compiler} failed: {''.join(done.stderr.strip().splitlines()[-1:])}")
         return Entry(made.read_bytes(), done.stderr, compiler)
 
 
