@@ -282,6 +282,22 @@ assert len(checks) == 2
     assert sum("stream b0" in line for line in launches(log)) == 3
 
 
+def test_numbers_by_name_are_remembered_by_their_values(with_torch):
+    log = with_torch("""
+program = replace(program, arrays=tuple(replace(one, shape=("m",)) for one in program.arrays),
+                  grid=lambda dims, machine: (dims["m"] // 32,))
+call = Caller(program)
+for _ in range(3):
+    for a, c in sets:
+        assert call(a, out=c, n=64) is c
+assert len(checks) == 1
+for _ in range(2):
+    call(a, out=c, n=32), call(a, 16, out=c), call(a, n=8)
+assert len(checks) == 4, "another number, a number by place, an output that is made"
+""")
+    assert len(launches(log)) == 9 + 6
+
+
 def test_another_shape_dtype_or_stride_at_the_same_address_is_checked(with_torch):
     with_torch("""
 a, c = sets[0]

@@ -54,8 +54,8 @@ class Caller:
         """`__call__` with its arguments already collected."""
         if self._has_peers:
             args = tuple(flat_peers(self.program, args))
-        if self.cache.kinds and not numbers:
-            if out is not None and stream is None:
+        if self.cache.kinds:
+            if out is not None and stream is None and not numbers:
                 try:  # known tensors, written out: this is all that such a call costs
                     everything = *args, out
                     check, ready, current, launch = self._hits[(len(args), *map(_address, everything))]
@@ -66,7 +66,7 @@ class Caller:
                         return out
                 except (AttributeError, KeyError, RuntimeError):  # not all tensors, or not seen before
                     pass
-            made = self._again(args, out, stream)
+            made = self._again(args, out, stream, numbers)
             if made is not None:
                 return self._result(args, out, made)
         return self._slow(args, out, stream, numbers)
@@ -74,13 +74,13 @@ class Caller:
     def launch_of(self, args: tuple[Any, ...], out: Any) -> Any:
         """The launch (`launch_cache.Hit`) of a call that repeats an earlier one with the same arrays, else None."""
         args = tuple(flat_peers(self.program, args)) if self._has_peers else args
-        tensors, static = self._split(args, (out,))
+        tensors, static = self._split(args, (out,), {})
         found = self._hits.get((static, *map(_address, tensors)))
         return None if found is None else found[3]
 
-    def _again(self, args: tuple[Any, ...], out: Any, stream: Any) -> Any:
+    def _again(self, args: tuple[Any, ...], out: Any, stream: Any, numbers: dict[str, Any]) -> Any:
         """The outputs of a repeated call, or of another call of the same kind; None if there was none."""
-        tensors, static = self._split(args, () if out is None else out if type(out) is tuple else (out,))
+        tensors, static = self._split(args, () if out is None else out if type(out) is tuple else (out,), numbers)
         handle = None if stream is None else on_gpu.stream_handle(stream)
         try:
             if self._owned:
@@ -98,11 +98,13 @@ class Caller:
             return None
 
     @staticmethod
-    def _split(args: tuple[Any, ...], outs: tuple[Any, ...]) -> tuple[list[Any], Any]:
-        """The arrays of a call, and what else its launch depends on."""
-        numbers = tuple((at, type(value), value) for at, value in enumerate(args) if type(value) in _NUMBERS)
+    def _split(args: tuple[Any, ...], outs: tuple[Any, ...], named: dict[str, Any]) -> tuple[list[Any], Any]:
+        """The arrays of a call, and what else its launch depends on; `named`: what was passed by name."""
+        numbers = [(at, type(value), value) for at, value in enumerate(args) if type(value) in _NUMBERS]
         tensors = [value for value in (*args, *outs) if type(value) not in _NUMBERS]
-        return tensors, (len(args), numbers) if numbers else len(args)
+        if named:
+            return tensors, (len(args), *numbers, *((name, type(value), value) for name, value in named.items()))
+        return tensors, (len(args), tuple(numbers)) if numbers else len(args)
 
     def _result(self, args: tuple[Any, ...], out: Any, made: tuple[Any, ...]) -> Any:
         """The return value of a call: outputs that were created, passed by name, or passed by position."""
@@ -121,7 +123,7 @@ class Caller:
         if device == "cuda":
             prepared, outs = on_gpu.run(call, views, Shape(), stream, self._workspaces)
             found = named_views(call, views)
-            if found and not numbers:
+            if found and all(type(value) in _NUMBERS for value in numbers.values()):
                 sources, bound = zip(*found, strict=True)
                 passed = tuple(None if name in self._owned else name for name in sources)
                 handle = None
@@ -129,7 +131,8 @@ class Caller:
                     handle = (
                         on_gpu.current_stream(list(bound), index) if stream is None else on_gpu.stream_handle(stream)
                     )
-                self._remember(args, out, outs, Launched(self.program, prepared, sources, passed, bound), handle)
+                launched = Launched(self.program, prepared, sources, passed, bound)
+                self._remember(args, out, numbers, outs, launched, handle)
             return result_of(outs)
         if stream is not None:
             listing = ", ".join(f"`{name}` on {array.place}" for name, array in named)
@@ -142,11 +145,12 @@ class Caller:
         return result_of(report.outputs) if self.program.arrays else None
 
     def _remember(
-        self, args: tuple[Any, ...], out: Any, outs: tuple[Any, ...], launched: Launched, stream: int | None
-    ) -> None:
+        self, args: tuple[Any, ...], out: Any, numbers: dict[str, Any], outs: tuple[Any, ...], launched: Launched,
+        stream: int | None,
+    ) -> None:  # fmt: skip
         """Remember a launch for calls of its form: outputs by position, by `out=`, or created. stream: workspace's."""
         given = () if out is None else tuple(out) if isinstance(out, (tuple, list)) else (out,)
-        tensors, static = self._split(args, given)
+        tensors, static = self._split(args, given, numbers)
         static = (stream, static) if self._owned else static
         out_names = [self._names[at] for at in self._outs]
         passed = [name for name in launched.arrays if name is not None]

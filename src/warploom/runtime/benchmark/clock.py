@@ -26,11 +26,7 @@ _PREFIX = "%wlc"
 
 def instrumented(text: str, entry: str) -> str:
     """The text with clock reads added. Raises ArgumentError if it has no such entry."""
-    found = re.search(rf"\.entry\s+{re.escape(entry)}\b", text)
-    if found is None:
-        raise ArgumentError(f"the text has no entry `{entry}`")
-    opening = text.index("{", found.end())  # parameters have no braces
-    ending = _closing(text, opening)
+    head, opening, ending = place_of(text, entry)
     body, count = text[opening + 1 : ending], 0
 
     def at_end(match: re.Match[str]) -> str:
@@ -41,10 +37,20 @@ def instrumented(text: str, entry: str) -> str:
     body = _END.sub(at_end, body)
     if not count:
         raise ArgumentError(f"the entry `{entry}` has no ret")
-    before = text[: found.start()]
-    head = before.rfind("\n") + 1  # the line of .visible
     variables = f".visible .global .align 8 .b64 {SUMS}[2];\n.visible .global .align 8 .b64 {STARTS}[{2 * SLOTS}];\n"
     return text[:head] + variables + text[head : opening + 1] + _begin() + body + text[ending:]
+
+
+def place_of(text: str, entry: str) -> tuple[int, int, int]:
+    """Where an entry's line (.visible) starts, and its body's braces open and close.
+
+    Raises ArgumentError if the text has no such entry.
+    """
+    found = re.search(rf"\.entry\s+{re.escape(entry)}\b", text)
+    if found is None:
+        raise ArgumentError(f"the text has no entry `{entry}`")
+    opening = text.index("{", found.end())  # parameters have no braces
+    return text.rfind("\n", 0, found.start()) + 1, opening, _closing(text, opening)
 
 
 def _closing(text: str, opening: int) -> int:
@@ -129,28 +135,28 @@ class Probe:
 
     def zero(self) -> None:
         """Restart the counts; call it after the first launch, with the GPU idle."""
-        self._driver().call("cuMemsetD8", self._address(), 0, 16, doing="clearing the clock's sums")
+        driver, address = variable(self.program, SUMS)
+        driver.call("cuMemsetD8", address, 0, 16, doing="clearing the clock's sums")
 
     def read(self) -> ClockReading:
         """The counts since `zero`; the GPU must be idle."""
         import numpy as np
 
         values = np.zeros(2, np.uint64)
-        self._driver().call("cuMemcpyDtoH", values.ctypes.data, self._address(), 16, doing="reading the clock's sums")
+        driver, address = variable(self.program, SUMS)
+        driver.call("cuMemcpyDtoH", values.ctypes.data, address, 16, doing="reading the clock's sums")
         return ClockReading(int(values[0]), int(values[1]))
 
-    def _driver(self) -> Any:
-        from ...driver import library
 
-        return library.load()
+def variable(program: Program, name: str) -> tuple[Any, int]:
+    """The driver, and the address of a variable of the program's module on the current device."""
+    from ...driver import library
+    from ...driver.module import modules
+    from ..on_gpu import build, target_for
 
-    def _address(self) -> int:
-        from ...driver.module import modules
-        from ..on_gpu import build, target_for
-
-        driver, program = self._driver(), self.program
-        built = build(program, target_for(program, driver.device(0).arch))
-        x, y, z = program.cluster
-        kernel = modules().kernel(built, program.entry, 0, 0, program.dynamic_smem, x * y * z)
-        address, _ = driver.call("cuModuleGetGlobal", driver.cuda.CUmodule(kernel.module), SUMS.encode())
-        return int(address)
+    driver = library.load()
+    built = build(program, target_for(program, driver.device(0).arch))
+    x, y, z = program.cluster
+    kernel = modules().kernel(built, program.entry, 0, 0, program.dynamic_smem, x * y * z)
+    address, _ = driver.call("cuModuleGetGlobal", driver.cuda.CUmodule(kernel.module), name.encode())
+    return driver, int(address)

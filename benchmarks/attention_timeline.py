@@ -1,0 +1,108 @@
+"""When attention's consumers multiply and compute, read from the SM's clock while the kernel runs on a GPU.
+
+    python -m benchmarks.attention_timeline --out benchmarks/results/nvidia-h200/attention-timeline.json
+
+For each step of the book's chapter that changes the order: the launch's time with and without marks, and the first
+marks of a CTA: warpgroup, clock before and after an instruction, and the instruction
+(`warploom.runtime.benchmark.marks`).
+`both_compute` is the share of the CTA's clocks in which the threads of both consumers compute.
+"""
+
+from __future__ import annotations
+
+import argparse
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from benchmarks.attention_steps import HEADS, LENGTH, STEPS, operands
+from warploom.kernels.hopper import attention
+from warploom.kernels.hopper.attention_config import Attention
+from warploom.lab import evidence
+from warploom.runtime.benchmark.marks import Mark, Marks
+
+OPCODES = ("wgmma.fence", "wgmma.commit_group", "wgmma.wait_group", "bar.sync", "bar.arrive")
+SHOWN = ("one kernel", "two consumers", "turns", "next block early")
+KEPT_CLOCKS = 12_000
+"""About half of the first block of queries, which has 32 tiles of keys."""
+Row = dict[str, Any]
+Span = tuple[int, int]
+
+
+def in_flight(marks: list[Mark], warpgroup: int) -> list[Span]:
+    """When a warpgroup has products in flight: from the first fence or commit to the wait that leaves none."""
+    found: list[Span] = []
+    begin: int | None = None
+    for mark in (one for one in marks if one.warpgroup == warpgroup):
+        if mark.instruction.startswith(("wgmma.fence", "wgmma.commit_group")) and begin is None:
+            begin = mark.before
+        elif mark.instruction.endswith("wait_group.sync.aligned 0;") and begin is not None:
+            found.append((begin, mark.after))
+            begin = None
+    return found
+
+
+def computing(marks: list[Mark], warpgroup: int) -> list[Span]:
+    """When a warpgroup's threads compute: from the end of a wait for products to the next mark."""
+    own = [one for one in marks if one.warpgroup == warpgroup]
+    return [(one.after, then.before) for one, then in pairwise(own) if one.instruction.startswith("wgmma.wait_group")]
+
+
+def shared(one: list[Span], other: list[Span]) -> int:
+    """Clocks that spans of both have in common."""
+    return sum(max(0, min(a[1], b[1]) - max(a[0], b[0])) for a in one for b in other)
+
+
+def row(name: str, seconds: float) -> Row:
+    """One step: times, and marks of CTA 0."""
+    import torch
+
+    from warploom.runtime.benchmark.gpu import Gpu
+
+    of, draw = Attention(), torch.Generator("cuda").manual_seed(1)
+    shape = (1, LENGTH, HEADS, of.head_dim)
+    q, k, v = (torch.randn(shape, generator=draw, device="cuda").to(torch.bfloat16) for _ in range(3))
+    numbers, kernel, gpu = operands(of, HEADS, LENGTH)[1], attention.build(of, STEPS[name]), Gpu(0, 20.0)
+    kernel.allow_spills = True
+    marks = Marks(kernel.program(), OPCODES)
+    outs = kernel(q, k, v, **numbers)
+    again = tuple(torch.zeros_like(out) for out in outs)
+    times = {}
+    for what, call in (("us", kernel), ("us_with_marks", marks.call)):
+
+        def launch(call: Any = call) -> None:
+            call(q, k, v, out=again, **numbers)
+
+        launch()
+        count = max(1, int(seconds / gpu.timer.timed(launch, 20)))
+        times[what] = round(gpu.timer.timed(launch, count) * 1e6, 1)
+    marks.clear()
+    launch()
+    torch.cuda.synchronize()
+    if not all(torch.equal(a, b) for a, b in zip(outs, again, strict=True)):
+        raise SystemExit(f"`{name}` computes something else with marks")
+    found = marks.read()
+    consumers = [computing(found, me) for me in (1, 2)]  # warpgroup 0 loads
+    end = max(mark.after for mark in found)
+    return {
+        "step": name, "heads": HEADS, "length": LENGTH, "head_dim": of.head_dim, **times, "clocks": end,
+        "both_compute": round(shared(*consumers) / end, 3), "marks": [
+            f"{one.warpgroup} {one.before} {one.after} {one.instruction}" for one in found if one.after < KEPT_CLOCKS],
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Write the file."""
+    from warploom.runtime.benchmark.gpu import Gpu
+    from warploom.runtime.benchmark.power import driver_version
+
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, default=0.3, help="for each time")
+    asked = parser.parse_args()
+    head = evidence.header("attention-timeline", gpu=Gpu(0, 20.0).name, driver=driver_version())
+    evidence.write(asked.out, head, [row(name, asked.seconds) for name in SHOWN])
+
+
+if __name__ == "__main__":
+    main()
