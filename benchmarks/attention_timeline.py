@@ -23,29 +23,31 @@ from warploom.runtime.benchmark.marks import Mark, Marks
 
 OPCODES = ("wgmma.fence", "wgmma.commit_group", "wgmma.wait_group", "bar.sync", "bar.arrive")
 SHOWN = ("one kernel", "two consumers", "turns", "next block early")
-KEPT_CLOCKS = 12_000
-"""About half of the first block of queries, which has 32 tiles of keys."""
+KEPT_CLOCKS = 14_000
+"""From the first product: about half of a block of queries, which has 32 tiles of keys."""
 Row = dict[str, Any]
 Span = tuple[int, int]
 
 
-def in_flight(marks: list[Mark], warpgroup: int) -> list[Span]:
-    """When a warpgroup has products in flight: from the first fence or commit to the wait that leaves none."""
-    found: list[Span] = []
-    begin: int | None = None
-    for mark in (one for one in marks if one.warpgroup == warpgroup):
-        if mark.instruction.startswith(("wgmma.fence", "wgmma.commit_group")) and begin is None:
-            begin = mark.before
-        elif mark.instruction.endswith("wait_group.sync.aligned 0;") and begin is not None:
-            found.append((begin, mark.after))
-            begin = None
-    return found
-
-
 def computing(marks: list[Mark], warpgroup: int) -> list[Span]:
     """When a warpgroup's threads compute: from the end of a wait for products to the next mark."""
+    return _between(marks, warpgroup, "wgmma.wait_group")
+
+
+def issuing(marks: list[Mark], warpgroup: int) -> list[Span]:
+    """When a warpgroup issues products, which takes long while the tensor core is busy: from a fence to the commit."""
+    return _between(marks, warpgroup, "wgmma.fence")
+
+
+def _between(marks: list[Mark], warpgroup: int, first: str) -> list[Span]:
     own = [one for one in marks if one.warpgroup == warpgroup]
-    return [(one.after, then.before) for one, then in pairwise(own) if one.instruction.startswith("wgmma.wait_group")]
+    return [(one.after, then.before) for one, then in pairwise(own) if one.instruction.startswith(first)]
+
+
+def marks_in(found: Row) -> list[Mark]:
+    """The marks that a row of the file keeps; their lines are not kept."""
+    parts = (text.split(" ", 3) for text in found["marks"])
+    return [Mark(int(group), 0, instruction, int(before), int(after)) for group, before, after, instruction in parts]
 
 
 def shared(one: list[Span], other: list[Span]) -> int:
@@ -83,11 +85,12 @@ def row(name: str, seconds: float) -> Row:
         raise SystemExit(f"`{name}` computes something else with marks")
     found = marks.read()
     consumers = [computing(found, me) for me in (1, 2)]  # warpgroup 0 loads
-    end = max(mark.after for mark in found)
+    begin, end = (pick(mark.after for mark in found if "wgmma" in mark.instruction) for pick in (min, max))
     return {
-        "step": name, "heads": HEADS, "length": LENGTH, "head_dim": of.head_dim, **times, "clocks": end,
-        "both_compute": round(shared(*consumers) / end, 3), "marks": [
-            f"{one.warpgroup} {one.before} {one.after} {one.instruction}" for one in found if one.after < KEPT_CLOCKS],
+        "step": name, "heads": HEADS, "length": LENGTH, "head_dim": of.head_dim, **times, "clocks": end - begin,
+        "both_compute": round(shared(*consumers) / (end - begin), 3),
+        "marks": [f"{one.warpgroup} {one.before - begin} {one.after - begin} {one.instruction}" for one in found
+                  if one.after < begin + KEPT_CLOCKS],
     }  # fmt: skip
 
 

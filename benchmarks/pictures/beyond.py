@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks import attention_timeline
 from benchmarks.attention_steps import STEPS, operands
 from benchmarks.predict_sets import outputs_for, zeros_for
 from warploom.emulator.engines.boxes import Box
@@ -59,6 +60,29 @@ def _products(found: Timeline, consumers: int) -> Row:
     bars = [(e.busy[0], e.busy[1] - e.busy[0], TILES[2 * warps.index(e.warp // 4)])
             for e in traced.events(found, traced.MATRIX)]  # fmt: skip
     return ("tensor core", traced.joined(bars))
+
+
+MEASURED = Path("nvidia-h200") / "attention-timeline.json"
+STEADY = (6_000, 14_000)
+"""Clocks since the first product that are drawn."""
+
+
+def turns_measured(results: Path) -> str:
+    """Two consumers on a GPU, by marks in their instructions: without turns, with turns, the finished kernel."""
+    said = {"two consumers": "without turns", "turns": "with turns", "next block early": "the finished kernel"}
+    panels = []
+    for row in json.loads((results / MEASURED).read_text())["rows"]:
+        if row["step"] not in said:
+            continue
+        marks, rows = attention_timeline.marks_in(row), []
+        for me in (0, 1):
+            bars = [(start, end - start, colours[2 * me])
+                    for spans, colours in ((attention_timeline.computing, TILES), (attention_timeline.issuing, PALE))
+                    for start, end in spans(marks, 1 + me) if STEADY[0] < start and end < STEADY[1]]  # fmt: skip
+            rows.append((f"consumer {me}", bars))
+        both = f"both compute in {100 * row['both_compute']:.0f} % of all clocks"
+        panels.append(Panel(f"{said[row['step']]}   ({both})", rows, STEADY[1], STEADY[0]))
+    return traced.draw(panels, "clocks of one SM of an H200: dark, threads compute; pale, they issue products")
 
 
 def gradient_products() -> str:
@@ -247,6 +271,7 @@ def pictures(results: Path) -> dict[str, Callable[[], str]]:
     """The pictures of this file, by name."""
     return {
         "softmax-turns": turns,
+        "softmax-turns-measured": partial(turns_measured, results),
         "gradient-products": gradient_products,
         "dividing-k": divided,
         "launches": partial(launches, results),
