@@ -18,6 +18,7 @@ from . import (
     numerics,
     rings,
     rows,
+    serving,
     texts,
     tiles,
 )
@@ -31,5 +32,5 @@ __all__ = ["SMALL", "Array", "Case", "cases"]
 def cases(million: int = MILLION) -> Iterator[Case]:
     """All cases; with SMALL, on problems that the emulator runs at once."""
     first = elementwise, rows, tiles, texts, lanes, rings, more_texts, limits
-    for module in (*first, neighbours, blind, common, integers, numerics, layers, clusters):
+    for module in (*first, neighbours, blind, common, integers, numerics, layers, clusters, serving):
         yield from module.cases(million)
