@@ -111,8 +111,8 @@ def is_array(value: object) -> bool:
     """True if `view` would accept it (judged by its class; the memory is not inspected)."""
     if isinstance(value, np.generic):
         return False
-    return isinstance(value, np.ndarray) or any(
-        hasattr(value, name) for name in ("__cuda_array_interface__", "__dlpack__", "data_ptr")
+    return isinstance(value, np.ndarray) or any(  # a torch tensor with a gradient has an interface that only raises
+        hasattr(value, name) for name in ("data_ptr", "__dlpack__", "__cuda_array_interface__")
     )
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ...errors import ArgumentError, ArgumentTypeError
 from ...operators.attention import calls, gradients
-from ...operators.attention.captured import captured
+from ...operators.attention.captured import read
 from ...operators.attention.request import LAYOUTS, check_options, fits_head
 from ...operators.dispatch_hook import refuse_gradients
 from .arguments import SIXTEEN, end_graph, plain
@@ -319,7 +319,7 @@ def modified(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, options: dic
     tensor that requires a gradient."""
     for name in ("score_mod", "mask_mod"):
         if options[name] is not None:
-            given = captured(options[name], name).given
+            given = read(options[name], name).arrays.values()
             refuse_gradients({f"a tensor that {name} captures": each for each in given})
     found: tuple[Tensor, Tensor] = _Modified.apply(q, k, v, sinks, options)
     return found

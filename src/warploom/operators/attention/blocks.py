@@ -20,9 +20,14 @@ PARTS = ("kv_num_blocks", "kv_indices", "BLOCK_SIZE")
 PARTIAL, FULL = 1, 2
 
 
+def is_block_mask(mask: Any) -> bool:
+    """True for a block mask of torch."""
+    return all([hasattr(mask, part) for part in PARTS]) and "torch" in sys.modules
+
+
 def check_block_mask(mask: Any, queries: tuple[int, ...], keys: int, place: str) -> None:
     """Raise unless it is a block mask that fits queries (B, S, H, D) and `keys` keys, on the same device."""
-    if not all(hasattr(mask, part) for part in PARTS) or "torch" not in sys.modules:
+    if not is_block_mask(mask):
         raise ArgumentTypeError(
             "`block_mask` is not a block mask", expected="a BlockMask of torch's create_block_mask", got=mask,
             hint="a function of places is mask_mod=",
@@ -82,12 +87,17 @@ def tile_lists(mask: Any, rows: int, size: int, queries: int, keys: int) -> dict
     return {"tiles": view(tiles, "tiles"), "counts": view(counts, "counts")}
 
 
-def dense_function(mask: Any) -> Any:
-    """Return the same mask as a function of indices, for kernels without tile lists."""
-    torch, function = sys.modules["torch"], function_of(mask)
-    height, width = mask.BLOCK_SIZE
+def dense_kinds(mask: Any) -> Any:
+    """Return 0, `PARTIAL` or `FULL` for each block, as a new tensor."""
+    torch = sys.modules["torch"]
     with torch.no_grad():
-        kinds = _kinds(torch, mask).contiguous()
+        return _kinds(torch, mask).contiguous()
+
+
+def dense_function(mask: Any, kinds: Any) -> Any:
+    """Return the same mask as a function of indices, for kernels without tile lists. kinds: as in `dense_kinds`."""
+    function = function_of(mask)
+    height, width = mask.BLOCK_SIZE
     many_batches, many_heads = (int(count > 1) for count in kinds.shape[:2])
 
     def of_all(b: Any, h: Any, i: Any, j: Any) -> Any:

@@ -29,7 +29,7 @@ from ..spec.gpu import EMULATED, HOPPER, check_gpu, gpu_of
 from ..spec.problem import TMA_BYTES
 from ..views import copy_into, new_array, restrided
 from ..workspace import fill, of_stream
-from .blocks import tile_lists
+from .functional import Functional
 from .machine import (
     CALLED,
     CONFIGS,
@@ -42,6 +42,7 @@ from .machine import (
     machine_for,
     program_of,
 )
+from .mask_lists import lists_of
 from .request import CheckedCall, Request, read
 from .scales import arrays_and_numbers
 
@@ -130,13 +131,14 @@ def attention(
     if attend is not None and not (scales or numbers):  # a gradient, autocast or a tracer
         more = {} if plain_call else functions
         return attend(**tensors, **options, **more, return_lse=return_lse, out=out, lse=lse, config=config)
-    if not plain_call:
-        options |= functions | {"numbers": numbers}
-        return compute(tensors, partial(read, **options), None, out, lse, return_lse, config)
     static = ("attention", causal, scale, hashed(window), softcap, layout, fast_accumulation, config,
               sinks is not None, *scales, *numbers.items())  # fmt: skip
     reading = partial(read, **options, numbers=numbers)
-    return compute(tensors, reading, static, out, lse, return_lse, config)
+    if plain_call:
+        return compute(tensors, reading, static, out, lse, return_lse, config)
+    called = Functional(**functions, layout=layout)
+    reading = partial(reading, **functions, contents=called.contents)
+    return compute(tensors, reading, (*static, *called.static), out, lse, return_lse, config, functions=called)
 
 
 def _compiled(*arrays: Any, **options: Any) -> Any:
@@ -169,11 +171,12 @@ class Family:
 def compute(
     tensors: dict[str, Any], reading: Callable[[dict[str, Any]], CheckedCall], static: Any, out: Any, lse: Any,
     return_lse: bool, config: Any, family: Family | None = None, form: Any = None,
+    functions: Functional | None = None,
 ) -> Any:  # fmt: skip
     """Repeat a cached launch, or read, check and launch the call.
 
     static: the cache key without the tensors; None for a call that is not cached. form: with the tensors' sizes, by
-    which `LaunchCache.fresh` will find the call.
+    which `LaunchCache.fresh` will find the call. functions: of scores and masks.
     """
     family = family or Family(CONFIGS, run, CALLED)
     if (out is None) != (lse is None) and out is None:
@@ -181,7 +184,8 @@ def compute(
     outs = () if out is None or lse is None else (out, lse)
     if static is not None and (outs or out is None):
         try:
-            made = CACHE.again(static, tuple(tensors.values()), outs, form=form)
+            more = () if functions is None else functions.tensors(static, tensors)
+            made = None if more is None else CACHE.again(static, (*tensors.values(), *more), outs, form=form)
         except TypeError:  # an unhashable argument: the checks will report it
             made = None
         if made is not None:
@@ -206,6 +210,8 @@ def compute(
     launched = family.run(request, target, sums, config)
     if launched is not None and static is not None:
         outs_by_name = {"out": result, "lse": logarithms}
+        if functions is not None:
+            tensors = functions.launched(static, tensors, request, config, launched)
         CACHE.remember(static, tensors, outs_by_name, [launched], grows=family.grows, length=family.length)
     if out is None:
         result = given_back(result, [model])
@@ -265,7 +271,7 @@ def run(
     owned: dict[str, ArrayView] = {}
     (owned if counter is None else outs)["counter"] = _counter(q) if counter is None else counter
     if request.block_mask is not None:
-        owned |= tile_lists(request.block_mask, config.rows, config.keys, q.shape[1], request.keys)
+        outs |= lists_of(request.block_mask, (config.rows, config.keys), q, request.keys)
     if not isinstance(config, BlackwellConfig):
         return launch_bound(program, request, outs, owned)
     warn_unproven(Unproven())

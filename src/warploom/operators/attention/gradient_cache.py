@@ -19,13 +19,12 @@ TENSORS = ("Q", "K", "V", "O", "LSE", "dO", "dLSE")
 """The kernels' names of a call's tensors, in the order of `again`."""
 
 
-def static_of(tensors: Mapping[str, Any], choice: Any, options: Mapping[str, Any]) -> Any:
-    """The cache key of a call without its tensors; None for a call that is not cached."""
-    functions = ("score_mod", "mask_mod", "block_mask")
-    if any(options.get(name) is not None for name in functions) or len(tensors) != 3:
+def static_of(tensors: Mapping[str, Any], choice: Any, options: Mapping[str, Any], functions: Any) -> Any:
+    """The cache key of a call without its tensors; None for a call that is not cached. functions: their part of it."""
+    if len(tensors) != 3:
         return None
-    rest = {name: hashed(value) for name, value in options.items() if name not in functions}
-    return (choice, *sorted(rest.items()))
+    rest = {name: hashed(value) for name, value in options.items()}
+    return (choice, functions, *sorted(rest.items()))
 
 
 def again(static: Any, tensors: Sequence[Any]) -> tuple[Any, ...] | None:
@@ -39,8 +38,10 @@ def again(static: Any, tensors: Sequence[Any]) -> tuple[Any, ...] | None:
 
 
 def remember(
-    static: Any, tensors: Sequence[Any], written: Mapping[str, Any], launched: Sequence[Launched] | None
+    static: Any, tensors: Sequence[Any], captured: Mapping[str, Any], written: Mapping[str, Any],
+    launched: Sequence[Launched] | None,
 ) -> None:  # fmt: skip
-    """Remember a call by the arrays that its kernels write, by the kernels' names."""
+    """Remember a call by the arrays that its kernels write, by the kernels' names. captured: by functions, the last
+    tensors in `again`."""
     if static is not None and launched:
-        CACHE.remember(static, dict(zip(TENSORS, tensors, strict=False)), written, launched)
+        CACHE.remember(static, dict(zip(TENSORS, tensors, strict=False)) | dict(captured), written, launched)

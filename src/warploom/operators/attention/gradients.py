@@ -22,9 +22,9 @@ from ..views import copy_into, new_array, restrided
 from ..workspace import fill
 from . import gradient_cache
 from .backward import CHOSEN, UNORDERED, BackwardChoice, arrays_of, backward_choice, launch_backward
-from .blocks import dense_function
 from .calls import plain, readable, refuse_long_emulation
 from .captured import captured
+from .functional import Functional, without_lists
 from .limits import check_countable
 from .named_launch import launch_named
 from .request import SIXTEEN_BITS, Request, check_types, one_batch, permuted, read, read_varlen
@@ -143,16 +143,19 @@ def gradients(
     choice: as in `of_request`.
     """
     given = (*tensors.values(), out, lse, grad, *(() if lse_grad is None else (lse_grad,)))
-    static = gradient_cache.static_of(tensors, choice, options) if made is None else None
-    repeated = gradient_cache.again(static, given)
+    functions = {name: options.pop(name, None) for name in ("score_mod", "mask_mod", "block_mask")}
+    dense = without_lists(tensors["q"], **functions)
+    called = Functional(**dense)
+    static = gradient_cache.static_of(tensors, choice, options, called.static) if made is None else None
+    repeated = gradient_cache.again(static, (*given, *called.captured.values()))
     if repeated is not None:
         dq, dk, dv, _, delta, *_ = repeated
         return Gradients(dq, dk, dv, delta)
-    request, mask = read(tensors, **options), options.get("block_mask")
-    if mask is not None:  # `read` has checked it
-        request = read(tensors, **options | {"block_mask": None, "mask_mod": dense_function(mask)})
+    if dense["block_mask"] is not functions["block_mask"]:
+        read(tensors, **options, **functions)  # only to check the mask
+    request = read(tensors, **options, **dense, contents=called.contents)
     found = of_request(differentiable(request, options["softcap"]), tensors, out, lse, grad, made, lse_grad, choice)
-    gradient_cache.remember(static, given, found.written, found.launches)
+    gradient_cache.remember(static, given, called.captured, found.written, found.launches)
     return found
 
 

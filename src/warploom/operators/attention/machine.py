@@ -22,7 +22,8 @@ from ..first_run_check import MOST_WORK, due, numbers_in
 from ..kernel_cache import kept
 from ..spec.gpu import BLACKWELL, Gpu, check_gpu, emulated, gpu_of
 from .choice import call_of, chosen, plain
-from .request import LOG2_E, Request
+from .function_arguments import LOG2_E
+from .request import Request
 
 AnyConfig = Config | BlackwellConfig
 CONFIGS = (Config, BlackwellConfig)

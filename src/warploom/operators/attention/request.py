@@ -18,18 +18,17 @@ from ...isa.dtypes import DType, bf16, e4m3, f16, f32, s32, s64
 from ...kernels.hopper.attention_config import MOST_SEQUENCES, Attention, Padded, section
 from ...plural import counted
 from ...runtime.arrays import ArrayView, view
-from ..dispatch_hook import refuse_gradients
 from ..spec.problem import TMA_BYTES
 from ..views import restrided
 from .blocks import check_block_mask, function_of
-from .captured import captured, spanned
+from .captured import Contents
+from .function_arguments import LOG2_E, with_functions
 from .limits import check_lengths, within
 from .scales import check_fast, check_scales, positive
 
 LAYOUTS = {"bhsd": (0, 2, 1, 3), "bshd": (0, 1, 2, 3)}
 """Axes of (batch, length, head, dimension) in a caller's array."""
 MOST_DIM = 256
-LOG2_E = math.log2(math.e)
 SIXTEEN_BITS = (bf16, f16)
 """Types with full support; e4m3 has no gradients."""
 Edges = tuple[int | None, int | None]
@@ -90,8 +89,12 @@ def read(
     tensors: dict[str, Any], *, layout: str, causal: bool | str, scale: float | None, window: Any,
     softcap: float | None, score_mod: Any = None, mask_mod: Any = None, block_mask: Any = None,
     numbers: Mapping[str, float] | None = None, fast_accumulation: bool = False,
+    contents: Mapping[str, Contents] | None = None,
 ) -> Request:  # fmt: skip
-    """Check the arguments; `numbers`: scales that are not arrays. Raises ArgumentError, ArgumentTypeError."""
+    """Check the arguments; `numbers`: scales that are not arrays; `contents`: the functions, if they were read.
+
+    Raises ArgumentError, ArgumentTypeError.
+    """
     check_options(causal, scale, window, softcap, layout)
     seen = {name: array_of(value, name, RANKS.get(name, 4)) for name, value in tensors.items()}
     given = {name: seen[name].shape for name in ("q", "k", "v")}
@@ -119,7 +122,7 @@ def read(
     if score_mod is not None or mask_mod is not None:
         if softcap is not None and score_mod is not None:
             raise ArgumentError("a softcap is a function of scores", expected="softcap= or score_mod=", got="both")
-        of, found = _with_functions(of, found, views, score_mod, mask_mod)
+        of, found = with_functions(of, found, views, score_mod, mask_mod, contents or {})
     of = replace(of, lists=block_mask is not None)
     shape = tuple(exchanged((batch, queries, heads, value_dim), layout))
     return Request(of, views, found, layout, shape, (batch, heads, queries), block_mask)
@@ -258,27 +261,6 @@ def _scaled(of: Attention, numbers: dict[str, float], scales: Mapping[str, float
         name: positive(numbers[name] * both, "scale * q_scale * k_scale"),
         "v_factor": float(scales.get("v_scale", 1.0)),
     }
-
-
-def _with_functions(
-    of: Attention, numbers: dict[str, float], views: dict[str, ArrayView], score_mod: Any, mask_mod: Any
-) -> tuple[Attention, dict[str, float]]:
-    """Return the subject and scalars with score and mask functions; captured arrays are added to `views`."""
-    for name, function in (("score", score_mod), ("mask", mask_mod)):
-        if function is None:
-            continue
-        found = captured(function, f"{name}_mod")
-        refuse_gradients({f"an array that {name}_mod captures": array for array in found.given})
-        of = replace(of, score_mod=found.function) if name == "score" else replace(of, mask_mod=found.function)
-        for number, array in enumerate(found.arrays):
-            if (array.device, array.index) != (views["q"].device, views["q"].index):
-                raise ArgumentError(
-                    f"`{name}_mod` captures an array on another device", expected=views["q"].place, got=array.place
-                )
-            views[f"{name}_{number}"] = restrided(array, (spanned(array),), (array.dtype.bytes,))
-    if score_mod is not None:
-        numbers = numbers | {"scale": LOG2_E, "inner": numbers["scale"] / LOG2_E}
-    return of, numbers
 
 
 def check_sinks(seen: dict[str, ArrayView], heads: int) -> None:

@@ -1,0 +1,91 @@
+"""Calls with functions of scores and masks: what they add to the key of a launch, and to its tensors.
+
+The functions are read in each call (`captured.read`). Their captured arrays are tensors of the launch like q, k and v:
+other memory of the same kind needs no checks. So are the lists of a block mask, which are kept for it (`mask_lists`);
+the size of the kernel's tiles is known after the first call of a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...runtime.arrays import view
+from ...runtime.launch_cache import bounded
+from ...runtime.launch_template import Launched
+from .blocks import dense_function, function_of, is_block_mask
+from .captured import read
+from .machine import configured, machine_for
+from .mask_lists import form_of, kinds_for, lists_for, stream_for
+from .request import CheckedCall, Request, exchanged
+
+LISTS = ("tiles", "counts")
+"""The kernel's names of a mask's lists."""
+_TILES: dict[Any, tuple[int, int]] = {}
+"""Queries and keys of the kernel's tiles, by the key of the launch and what else they depend on."""
+
+
+class Functional:
+    """The functions of one call. Raises ArgumentError and ArgumentTypeError for functions that no kernel can have.
+
+    Attributes:
+        contents: what they are and capture, by "score_mod" and "mask_mod".
+        mask: the block mask. layout: of q and k.
+        static: what the launch depends on beside the tensors.
+        captured: the captured arrays, by the kernel's names of them.
+    """
+
+    def __init__(
+        self, score_mod: Any = None, mask_mod: Any = None, block_mask: Any = None, layout: str = "bhsd"
+    ) -> None:  # fmt: skip
+        self.layout = layout
+        given = {"score_mod": score_mod, "mask_mod": function_of(block_mask) if mask_mod is None else mask_mod}
+        self.contents = {name: read(function, name) for name, function in given.items() if function is not None}
+        self.mask = block_mask if is_block_mask(block_mask) else None  # what is none is refused when it is read
+        form = None if self.mask is None else form_of(self.mask)
+        self.static = (*[each.token for each in self.contents.values()], form)
+        self.captured: dict[str, Any] = {}
+        for each in self.contents.values():
+            self.captured |= each.arrays
+
+    def tensors(self, static: Any, given: Mapping[str, Any]) -> tuple[Any, ...] | None:
+        """What follows the tensors of a call in a launch that came before; None if there was none."""
+        more = tuple(self.captured.values())
+        if self.mask is None:
+            return more
+        q = given["q"]
+        tiles = _TILES.get(_tiles_key(static, given))
+        stream = None if tiles is None else stream_for("cuda", q.get_device())
+        if tiles is None or stream is None:
+            return None
+        batch, queries, heads, _ = exchanged(q.shape, self.layout)
+        sizes = batch, queries, heads, exchanged(given["k"].shape, self.layout)[1]
+        lists = lists_for(self.mask, tiles, sizes, lambda: view(q, "q").place, stream)
+        return (*more, *[lists[name].owner for name in LISTS])
+
+    def launched(
+        self, static: Any, given: Mapping[str, Any], request: CheckedCall, config: Any, launched: Launched
+    ) -> dict[str, Any]:  # fmt: skip
+        """The tensors of a new launch and what follows them, by the kernel's names."""
+        everything = {**given, **self.captured}
+        if self.mask is not None:
+            assert isinstance(request, Request)
+            used = configured(request, config, machine_for(request.views["q"], config))
+            bounded(_TILES)[_tiles_key(static, given)] = used.rows, used.keys
+            views = dict(zip(launched.arrays, launched.views, strict=True))
+            everything |= {name: views[name].owner for name in LISTS}
+        return everything
+
+
+def _tiles_key(static: Any, given: Mapping[str, Any]) -> tuple[Any, ...]:
+    q, v = given["q"], given["v"]
+    return static, q.dtype, q.shape[-1], v.shape[-1], q.get_device()
+
+
+def without_lists(q: Any, score_mod: Any = None, mask_mod: Any = None, block_mask: Any = None) -> dict[str, Any]:
+    """The functions for a kernel without lists of tiles: a block mask, if it is one, becomes a function."""
+    if block_mask is not None and mask_mod is None and is_block_mask(block_mask):
+        seen = view(q, "q")
+        kinds = kinds_for(block_mask, stream_for(seen.device, seen.index))
+        block_mask, mask_mod = None, dense_function(block_mask, kinds)
+    return {"score_mod": score_mod, "mask_mod": mask_mod, "block_mask": block_mask}
