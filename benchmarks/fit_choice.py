@@ -51,7 +51,7 @@ H100_NEWEST = (
     "weight-gradient-2",
 )  # fmt: skip
 """Those since when clusters have it, too, and end without a cluster barrier if they share an operand."""
-H200_NEWEST = ("losers", "losers-e4m3", "llm-forms", "choice", "choice-2", "choice-3", "choice-4")
+H200_NEWEST = ("losers", "losers-e4m3", "llm-forms", "choice", "choice-2", "choice-3", "choice-4", "shipped")
 NEWEST = 2
 
 
@@ -73,6 +73,7 @@ SIZES = ("m", "n", "k", "dtype", "scales", "layout")
 LONGER = 0.75
 """Weight of the longer timing for a configuration that was timed twice: it took three times as long."""
 FORWARD, GRADIENTS = ("tn",), ("tt", "nt")
+DTYPES = ("bf16", "e4m3")
 ROWS = ((1, 32), (33, 128), (129, 512), (513, 16384))
 
 
@@ -217,10 +218,10 @@ def judged(chosen: Sequence[Group], orders: Sequence[np.ndarray]) -> dict[str, A
 
 
 def of_layouts(
-    found: Sequence[Group], orders: Sequence[np.ndarray], layouts: Sequence[str]
+    found: Sequence[Group], orders: Sequence[np.ndarray], layouts: Sequence[str], dtypes: Sequence[str] = DTYPES
 ) -> tuple[list[Group], list[np.ndarray]]:
-    """The products of these layouts, and their orders."""
-    chosen = [at for at, group in enumerate(found) if group.problem.layout in layouts]
+    """The products of these layouts and types, and their orders."""
+    chosen = [at for at, group in enumerate(found) if group.problem.layout in layouts and group.problem.dtype in dtypes]
     return [found[at] for at in chosen], [orders[at] for at in chosen]
 
 
@@ -270,9 +271,11 @@ def main() -> None:
     unseen = {f"{path.parent.name}/{path.stem}": as_timed(rows) for path, rows in zip(paths, points, strict=True)}
     summary = {
         "deals": DEALS, "noise": noise([row for rows in points for row in rows]),
+        "noise_gradients": noise([row for rows in points for row in rows if row.get("layout") in GRADIENTS]),
         "estimates_alone": judged(found, [order_of(group, None) for group in found]),
         "in_sample": judged(found, [order_of(group, trees) for group in found]),
         "left_out": judged(*of_layouts(found * DEALS, orders, FORWARD)),
+        "left_out_bf16": judged(*of_layouts(found * DEALS, orders, FORWARD, ("bf16",))),
         "left_out_gradients": judged(*of_layouts(found * DEALS, orders, GRADIENTS)),
         "as_timed": {name: regrets for name, regrets in unseen.items() if regrets},
     }  # fmt: skip

@@ -4,8 +4,8 @@
 
 Each tree is fitted to the residuals (logarithms of times) of the trees before it, centred within each product, because
 a factor common to all configurations of a product does not affect the choice. Trees are complete, with DEPTH levels; a
-split is one of EDGES limits of a feature. Every tree sees a random subset of the features, drawn with a fixed seed. The
-average of several such sums, with other seeds, depends less on which features a tree happened to see.
+split is one of EDGES limits of a feature. Every tree sees a random subset of the features and of the products, drawn
+with a fixed seed. The average of several such sums, with other seeds, depends less on what a tree happened to see.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ FORESTS = 4
 TREES, DEPTH, EDGES, RATE, SHARE, LEAST, RIDGE = 600, 6, 63, 0.12, 0.5, 3.0, 1.0
 """Number of trees of each, depth, limits per feature, learning rate, the share of features that a tree sees, the least
 weight of a leaf, and the weight that shrinks leaves to zero."""
+DRAWN = 0.7
+"""The share of products that a tree sees."""
 
 
 def edges(features: np.ndarray, count: int = EDGES) -> np.ndarray:
@@ -50,9 +52,10 @@ def grown(
     left = centred(targets, groups, weights)
     for tree in range(trees):
         chosen = random.permutation(len(bins))[:seen]
-        place = _split(bins, chosen, left, weights, made, tree)
-        sums = np.bincount(place, weights * left, 2**DEPTH)
-        made.leaves[tree] = RATE * sums / (np.bincount(place, weights, 2**DEPTH) + RIDGE)
+        drawn = weights * (random.random(groups.max() + 1) < DRAWN)[groups]
+        place = _split(bins, chosen, left, drawn, made, tree)
+        sums = np.bincount(place, drawn * left, 2**DEPTH)
+        made.leaves[tree] = RATE * sums / (np.bincount(place, drawn, 2**DEPTH) + RIDGE)
         left = centred(left - made.leaves[tree][place], groups, weights)
     return made
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from benchmarks import fit_choice as fit
 from tests.errors import refused
+from warploom.kernels.hopper.free_tile_config import FreeTileConfig
 from warploom.operators.families import correction
+from warploom.operators.families.traffic import TRAFFIC, at_least, memory_us, traffic
 from warploom.operators.select import choose, ranking
 from warploom.operators.spec.gpu import EMULATED
 from warploom.operators.spec.problem import Problem
@@ -74,6 +78,30 @@ def test_noise_is_the_regret_of_who_chooses_by_a_timing():
     turned = {"us": {"cublas": 9.0, "a": 1.0, "b": 1.01}, "final_us": {"cublas": 9.0, "a": 1.1, "b": 1.0}}
     assert fit.noise([calm]) == {"products": 1, "regret_mean": 0, "regret_p99": 0, "regret_most": 0, "spread": 0}
     assert fit.noise([calm, turned])["regret_mean"] == 0.05
+
+
+def test_no_estimate_is_below_the_time_in_which_the_memory_moves_the_operands_and_the_result():
+    problem = Problem.of(8192, 8192, 64)
+    memory = memory_us(problem, EMULATED)
+    moved = (2 * 8192 * 64 + 8192 * 8192) * 2
+    assert memory == pytest.approx(moved / 4.8e6 / 0.92) and memory_us(problem, H100) > 1.4 * memory
+    assert at_least(0.1 * memory, problem, EMULATED) == pytest.approx(memory)
+    assert at_least(10 * memory, problem, EMULATED) == pytest.approx(10 * memory)
+    assert 1.05 * memory < at_least(memory, problem, EMULATED) < 1.1 * memory
+
+
+def test_traffic_counts_what_waves_read_again_and_what_tiles_compute_outside():
+    def of(config, m, n, k, **more):
+        return traffic(config, Problem.of(m, n, k, **more), EMULATED, 10.0)
+
+    square = FreeTileConfig(tile_m=128, tile_n=128)
+    assert set(of(square, 128, 128, 64)) == set(TRAFFIC)
+    one, several = of(square, 1024, 1024, 1024), of(replace(square, persistent=True), 8192, 8192, 1024)
+    assert one["reads of waves"] == 0 and one["computed outside"] == 0 and several["reads of waves"] > 1
+    assert of(square, 129, 128, 1024)["computed outside"] == pytest.approx(math.log2(256 / 129))
+    assert of(square, 1024, 1024, 65)["k outside"] == pytest.approx(128 / 65 - 1)
+    assert of(square, 1024, 1024, 1032)["inside sectors"] == 1  # rows of 2064 bytes: half begin inside sectors, of both
+    assert of(square, 1024, 1024, 1024, layout="nt")["run of weights"] == 1  # 256 bytes of a row of k, not 128
 
 
 def written(**changes):

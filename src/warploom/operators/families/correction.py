@@ -1,12 +1,12 @@
 """Correction of the families' estimates for each kind of configuration, fitted to a sweep of all of them.
 
-    expected time = the family's estimate x exp(trees(y))
+    expected time = the family's estimate, but at least the memory's time (`traffic`), x exp(trees(y))
 
 y are the `FEATURES` of a configuration and a product: its kind, how its tiles cover the product, how the estimate
-divides the time, the sizes, and the speed of the GPU's memory. `benchmarks/fit_choice.py` fitted the trees (`trees`) to
-the sweeps in benchmarks/results/nvidia-h200 and nvidia-h100, to choose well within each product. They are judged there
-on layers that were held out of the fit. They ship as tables/choice-sm_90.json; other GPUs of sm_90 use them
-too.
+divides the time, what it reads and writes, the sizes, and the speed of the GPU's memory. `benchmarks/fit_choice.py`
+fitted the trees (`trees`) to the sweeps in benchmarks/results/nvidia-h200 and nvidia-h100, to choose well within each
+product. They are judged there on layers that were held out of the fit. They ship as tables/choice-sm_90.json; other
+GPUs of sm_90 use them too.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from ..spec.problem import Problem
 from .free_tile import short_epilogue
 from .hopper_large import estimate as large_estimate
 from .hopper_large_tiles import depths, row_order_pays
+from .traffic import H200_GBPS, TRAFFIC, at_least, traffic
 from .trees import Trees
 
 FILE = Path(__file__).parent.parent / "tables" / "choice-sm_90.json"
@@ -60,10 +61,10 @@ FEATURES = (
     "large", "ping-pong", "staggered", "pairs", "split tail", "three consumers", "64 rows", "256 rows", "large tile_n",
     "large area", "large idle", "large waves", "activity", "exposed", "large rows outside", "large stages", "shallow",
     "band", "boxes in flight", "stages of K", "evict D",
+    # all kinds
+    *TRAFFIC,
 )  # fmt: skip
 _COLUMN = {name: index for index, name in enumerate(FEATURES)}
-H200_GBPS = 4800
-"""Assumed memory speed of a GPU that does not report it."""
 OPERAND_US, OF_PAIR_US, OF_ELEMENT_US, OPERAND_OF_LARGE_US = 0.79, 0.016, 0.15, 1.7
 """Microseconds of a gate or an addend for a free tile, and for each accumulator of a thread; for each accumulator of a
 small-M kernel, which loads and stores element by element; for a wave of large tiles. Taken from
@@ -104,10 +105,10 @@ def numbers(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tup
     else:
         time, more = _tile(config, problem, gpu, estimated_us)
         found |= more
-    found |= _covered(config, problem, gpu)
+    found |= _covered(config, problem, gpu) | traffic(config, problem, gpu, time)
     for name, value in found.items():
         y[_COLUMN[name]] = value
-    return time, y
+    return at_least(time, problem, gpu), y
 
 
 def _unaligned_weights(problem: Problem) -> float:
