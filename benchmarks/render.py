@@ -36,7 +36,8 @@ INSTALLING, ATTENTION = ROOT / "docs" / "installing.md", ROOT / "docs" / "attent
 PREDICTING = ROOT / "docs" / "predicting.md"
 BF16 = tuple(H200 / f"{suite}-bf16.json" for suite in ("square", "llm", "small-k"))
 SAMPLES = tuple(H200 / f"sample-{name}.json" for name in (
-    "bf16-seed-5001", "bf16-seed-5002", "bf16-seed-5003", "bf16-seed-6001", "bf16-gradients-seed-5007",
+    "bf16-seed-5001", "bf16-seed-5002", "bf16-seed-5003", "bf16-seed-6001", "bf16-seed-7001",
+    "bf16-gradients-seed-5007", "bf16-gradients-seed-7002",
     "fp8-seed-4005", "fp8-row-seed-5006"))  # fmt: skip
 EARLIER_SAMPLES = tuple(H200 / f"sample-{name}.json" for name in (
     "bf16-seed-4002", "bf16-seed-4003", "bf16-gradients-seed-4007", "fp8-row-seed-4006"))  # fmt: skip
