@@ -88,17 +88,21 @@ assert not set(addresses[:8]) & set(addresses[8:]), "another graph has its own"
     ("causal=True", 3),
     pytest.param("window=(16, 0)", 3, marks=SLOW),
     pytest.param("softcap=5.0", 3, marks=SLOW),
+    pytest.param("score_mod=lambda s, b, h, i, j: s - slope[h] * (i - j), block_mask=mask", 3, marks=SLOW),
 ])  # fmt: skip
 def test_repeated_gradients_only_launch(on_gpu, options: str, launches: int) -> None:
     log = on_gpu(SAID + f"""
-from warploom.operators.attention import gradients
-q = bf16(2, 8, 96, 64)
+from warploom.operators.attention import gradients, mask_lists
+from torch.nn.attention.flex_attention import create_block_mask
+q, slope = bf16(2, 8, 96, 64), torch.rand(8)
+mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 96, 96, "cpu", BLOCK_SIZE=32)
 out, lse, grad = bf16(2, 8, 96, 64), torch.empty(2, 8, 96), bf16(2, 8, 96, 64)
 for layer in range(3):
     found = warploom.attention_backward(q, k, v, out, lse, grad, {options})
     assert [x.shape for x in found] == [q.shape, k.shape, v.shape]
     say("layer")
-    gradients.read = None          # the long way would fail now
+    gradients.read = mask_lists.dense_kinds = None          # the long way would fail now
+    slope = torch.rand(8)
 """)  # fmt: skip
     first, second, third, _ = "\n".join(log).split("layer")
     assert kinds(first).count("launch") == launches
