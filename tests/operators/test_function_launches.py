@@ -6,7 +6,7 @@ import functools
 import gc
 import math
 import weakref
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -72,10 +72,13 @@ def test_what_a_function_captures_is_told_apart(one: Any, other: Any) -> None:
 
 def test_what_has_changed_inside_of_what_is_captured_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers, table, held = [1.0, 2.0], {"a": 1}, SimpleNamespace(by=1.0, inner=SimpleNamespace(by=3))
-    functions = [scaled(numbers), scaled(table), lambda s, b, h, i, j: s * held.by * held.inner.by, of_global()]
+    module = ModuleType("module_of_a_user")
+    module.BY = 2  # type: ignore[attr-defined]
+    of_objects = lambda s, b, h, i, j: s * held.by * held.inner.by  # noqa: E731
+    functions = [scaled(numbers), scaled(table), of_objects, of_global(), lambda s, b, h, i, j: s * module.BY]
     before = [token(each) for each in functions]
     assert before == [token(each) for each in functions]
-    numbers[1], table["a"], held.inner.by = 3.0, 2, 4
+    numbers[1], table["a"], held.inner.by, module.BY = 3.0, 2, 4, 3  # type: ignore[attr-defined]
     monkeypatch.setitem(globals(), "STEP", 3)
     assert not any(token(each) == was for each, was in zip(functions, before, strict=True))
     inside = before[3]
@@ -83,6 +86,16 @@ def test_what_has_changed_inside_of_what_is_captured_is_seen(monkeypatch: pytest
     assert token(functions[3]) == inside
     functions[3].__code__ = (lambda s, b, h, i, j: s + STEP).__code__
     assert token(functions[3]) != inside
+
+
+def test_a_captured_tensor_may_have_an_interface_that_raises() -> None:
+    class OfGpu(torch.Tensor):  # as one of torch on a GPU that requires a gradient
+        @property
+        def __cuda_array_interface__(self) -> Any:
+            raise RuntimeError("use detach()")
+
+    table = torch.arange(4.0).as_subclass(OfGpu)
+    assert read(scaled(table), "score_mod").arrays["score_0"] is table
 
 
 def test_a_traced_function_keeps_nothing_alive_that_its_caller_owns() -> None:
