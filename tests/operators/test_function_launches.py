@@ -34,6 +34,10 @@ def scaled(by: Any) -> Any:
     return lambda s, b, h, i, j: s * by
 
 
+def wrapped(by: Any) -> Any:
+    return functools.wraps(torch.nn.functional.silu)(lambda x: torch.abs(x) * by)
+
+
 def biased(table: Any, held: Any) -> Any:
     return lambda s, b, h, i, j: s + table[h] + held.bias[h] + held.numbers[0][h]
 
@@ -65,7 +69,8 @@ def test_functions_with_the_same_code_that_capture_the_same_are_traced_once() ->
     (1, 1.0), (0.0, -0.0), (True, 1), (1.0, math.nextafter(1.0, 2)), ("exp", torch.exp), (torch.exp, math.exp),
     ((1, 2), [1, 2]), ((1, 2), (1, 2, 3)), ({"a": 1}, {"b": 1}), (None, 0), (scaled(1), scaled(2)),
     (torch.float32, "torch.float32"), (1, torch.tensor(1)), ({1: 2}.get, {1: 3}.get),
-], ids=str)  # fmt: skip
+    (wrapped(2), wrapped(3)),
+])  # fmt: skip
 def test_what_a_function_captures_is_told_apart(one: Any, other: Any) -> None:
     assert token(scaled(one)) != token(scaled(other))
 

@@ -245,21 +245,30 @@ def _of_library(value: Any) -> bool:
         return root in LIBRARIES or root in sys.stdlib_module_names
     if isinstance(value, types.BuiltinFunctionType):  # not of an object
         return isinstance(value.__self__, (types.ModuleType, type, types.NoneType))
-    if isinstance(value, (type, types.FunctionType, np.ufunc)):
-        return _module(value) in LIBRARIES and "flex_attention" not in str(value.__module__)
+    if isinstance(value, types.FunctionType):
+        return _module(value) in LIBRARIES and "flex_attention" not in _defined_in(value)
+    if isinstance(value, (type, np.ufunc)):
+        return _module(value) in LIBRARIES
     return type(value).__module__ == "torch" and type(value).__name__ in ("dtype", "device")
 
 
 def _module(value: Any) -> str:
     """The name of the package that a function or type is from."""
-    return (getattr(value, "__module__", None) or "builtins").partition(".")[0]
+    return _defined_in(value).partition(".")[0]
+
+
+def _defined_in(value: Any) -> str:
+    """The name of the module; of a function not `__module__`, which functools.wraps copies."""
+    if isinstance(value, types.FunctionType):
+        return str(value.__globals__.get("__name__"))
+    return getattr(value, "__module__", None) or "builtins"
 
 
 def _description(value: Any) -> str:
     if isinstance(value, enum.Enum):
         return f"{type(value).__qualname__} {value!r} {value.value!r}"
     name = getattr(value, "__name__", None)
-    return repr(value) if name is None else f"{_module(value)} {getattr(value, '__qualname__', name)}"
+    return repr(value) if name is None else f"{_defined_in(value)} {getattr(value, '__qualname__', name)}"
 
 
 def _constants(code: types.CodeType) -> list[Any]:
