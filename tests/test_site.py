@@ -37,7 +37,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def hook() -> ModuleType:
-    pytest.importorskip("mkdocs")
     spec = importlib.util.spec_from_file_location("docs_site", ROOT / "tools" / "docs_site.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -49,13 +48,16 @@ def letters(text: str) -> str:
     return re.sub("[^A-Za-z]", "", html.unescape(text))
 
 
-def test_the_reference_shows_every_public_name_and_each_has_a_docstring(site: Path, hook: ModuleType) -> None:
+def test_the_reference_names_everything_public(hook: ModuleType) -> None:
     import warploom
 
-    listed = {public: (page, home) for page, public, home in hook.shown()}
     modules = {"reg", "smem", "tmem", "ptx", "asm", "errors", "types", "__version__"}
-    assert {f"warploom.{name}" for name in set(warploom.__all__) - modules} <= set(listed)
-    for public, (page, home) in listed.items():
+    wanted = {f"warploom.{name}" for name in set(warploom.__all__) - modules}
+    assert wanted - {public for _, public, _ in hook.shown()} == set()
+
+
+def test_the_reference_shows_each_name_with_its_docstring(site: Path, hook: ModuleType) -> None:
+    for page, public, home in hook.shown():
         text = (site / "api" / f"{page}.html").read_text()
         assert f'id="{home}"' in text, f"{public} is not on the page {page}"
         if public.rpartition(".")[0] not in hook.STATIC:

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
-from mkdocs.structure.pages import Page
+if TYPE_CHECKING:  # the tests read REFERENCE without mkdocs
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
@@ -31,8 +32,9 @@ REFERENCE = {
                                           "warploom.timing": ("Prediction", "Traced", "Timeline", "Event"),
                                           "warploom.asm": ("parse", "check", "verify")}),
     "products": ("Products and attention", {"warploom": ("matmul", "linear", "grouped_matmul", "quantize", "rms_norm",
-                                                         "attention", "attention_varlen", "attention_decode",
-                                                         "attention_backward"),
+                                                         "rotary_embedding", "attention", "attention_varlen",
+                                                         "attention_decode", "attention_backward",
+                                                         "attention_varlen_backward"),
                                      "warploom.torch": ("Linear", "convert", "converted", "fused",
                                                         "ConversionWarning", "flex_attention",
                                                         "scaled_dot_product_attention"), "warploom.jax": ()}),
@@ -97,6 +99,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
+    from mkdocs.structure.files import File
+
     for name, target in TOP_PAGES.items():
         files.append(File.generated(config, target, content=(ROOT / name).read_text()))
     listed = list(shown())

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import importlib.util
+import symtable
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -133,6 +137,24 @@ def run(name: str) -> dict[str, Any]:
     outputs, defined = module.app.run()
     assert any("<svg" in getattr(output, "text", "") for output in outputs if output is not None)
     return dict(defined)
+
+
+@pytest.mark.parametrize("name", pages())
+def test_a_page_is_a_script_whose_cells_take_all_names_that_they_use(name: str):
+    """Without marimo, too. marimo runs a page outside the package, and only its cells."""
+    tree = ast.parse(pages()[name].read_text())
+    outside = [one for one in tree.body if isinstance(one, ast.Import | ast.ImportFrom)]
+    assert [ast.unparse(one) for one in outside] == ["import marimo"]
+    scopes = symtable.symtable(ast.unparse(tree), name, "exec")
+    free = {symbol.get_name() for cell in scopes.get_children() for symbol in _all(cell) if symbol.is_global()}
+    assert free - set(vars(builtins)) == set()
+
+
+def _all(scope: symtable.SymbolTable) -> Iterator[symtable.Symbol]:
+    """The names of a scope and of those in it."""
+    yield from scope.get_symbols()
+    for inside in scope.get_children():
+        yield from _all(inside)
 
 
 def test_the_pages_are_known():

@@ -2,8 +2,6 @@
 
 import marimo
 
-from ...plural import counted
-
 app = marimo.App(width="medium", app_title="Occupancy")
 
 
@@ -12,9 +10,10 @@ def _():
     import marimo as mo
 
     from warploom.lab import roofline, svg
+    from warploom.plural import counted
 
     mo.md("# Occupancy\nHow many CTAs fit on an SM, and which resource runs out first?")
-    return mo, roofline, svg
+    return counted, mo, roofline, svg
 
 
 @app.cell
@@ -28,7 +27,7 @@ def _(mo, roofline):
 
 
 @app.cell
-def _(machine, mo, registers, roofline, shared, svg, threads):
+def _(counted, machine, mo, registers, roofline, shared, svg, threads):
     arch = roofline.ARCH[machine.value]
     found = roofline.occupancy(arch, threads.value, registers.value, shared.value << 10)
     each = {"registers": found.registers, "shared memory": found.shared, "warps": found.warps, "CTA slots": found.ctas}
