@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -69,3 +72,15 @@ def test_the_lab_names_its_pages_and_says_what_is_missing(monkeypatch: pytest.Mo
     assert run("lab", "--edit").exit_code == 2
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert "pip install 'warploom[lab-ui]'" in run("lab", "swizzles").output
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a process cannot take another's place")
+def test_a_signal_that_ends_the_lab_ends_its_server(tmp_path: Path) -> None:
+    (tmp_path / "marimo").mkdir()
+    (tmp_path / "marimo" / "__init__.py").touch()
+    (tmp_path / "marimo" / "__main__.py").write_text("import os, sys; print(os.getpid(), *sys.argv[1:3])")
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    command = [sys.executable, "-m", "warploom", "lab", "swizzles"]
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, text=True) as done:
+        number, verb, page = done.communicate()[0].split()
+    assert (int(number), verb) == (done.pid, "run") and page.endswith("swizzles.py")

@@ -199,7 +199,10 @@ def test_the_schedules_page_shows_three():
 def test_the_fragments_page_shows_an_owner_map():
     found = run("fragments")
     assert found["fragment"] is fragments.mma_a(16, 16, 16)
-    assert all(function(*arguments).owner.min() >= 0 for function, arguments in found["maps"].values())
+    made = [function(*arguments) for function, arguments in found["maps"].values()]
+    assert all(one.owner.min() >= 0 for one in made if isinstance(one, fragments.Fragment))
+    functions = {name for name, made in vars(fragments).items() if hasattr(made, "cache_info")} - {"wmma"}
+    assert {function.__name__ for function, _ in found["maps"].values()} == functions, "every layout has a map"
 
 
 @pytest.mark.full

@@ -106,6 +106,21 @@ def test_rows_of_two_kernels_stand_above_each_other_on_one_clock(browser: Any, p
     scales = browser.execute_script("const {view} = window.warploom; return view.launches.map((l) => view.scale(l))")
     clocks = [1000 / traced.timeline.clock_mhz for traced in (rung("multistage"), rung("warp_specialised"))]
     assert scales == pytest.approx(clocks), "both are drawn in nanoseconds"
+    details = text_of(browser, "details")
+    assert details.count("Where warps wait") == 2 and "wgmma" in details and "warpgroup_mma" not in details
+
+
+def test_in_a_narrow_window_the_code_goes_below_the_rows(browser: Any, page: Path):
+    opened(browser, page)
+    before = browser.get_window_size()
+    browser.set_window_size(700, 800)
+    try:
+        script = "return ['canvas', 'details'].map(id => document.getElementById(id).getBoundingClientRect().toJSON())"
+        rows, details = browser.execute_script(script)
+        inside = browser.execute_script("return innerWidth")
+        assert rows["width"] > 0.7 * inside and details["top"] >= rows["bottom"] - 1
+    finally:
+        browser.set_window_size(before["width"], before["height"])
 
 
 def test_a_click_on_a_wait_names_what_ended_it_and_marks_the_code(browser: Any, page: Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,7 @@ def pages() -> dict[str, Path]:
 
 def lab(
     page: Annotated[str, typer.Argument(metavar="[PAGE]", help="One of the pages; all of them by default.")] = "",
-    port: Annotated[int, typer.Option(help="Local port; a free one by default.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Local port; a free one by default.")] = 0,
     headless: Annotated[bool, typer.Option("--headless", help="Open no browser.")] = False,
     edit: Annotated[bool, typer.Option("--edit", help="Open one page as a notebook, with its code.")] = False,
     listed: Annotated[bool, typer.Option("--list", help="Print the names of the pages, and stop.")] = False,
@@ -52,4 +53,8 @@ def lab(
     words = ["edit" if edit else "run", str(target), "--host", HOST, "--no-sandbox", "--no-token"]
     words += ["--port", str(port)] if port else []
     words += ["--headless"] if headless else []
-    raise typer.Exit(subprocess.call([sys.executable, "-m", "marimo", *words]))
+    command = [sys.executable, "-m", "marimo", *words]
+    if os.name == "posix":  # in this process's place: a signal that ends the command ends the server
+        sys.stdout.flush()
+        os.execv(sys.executable, command)
+    raise typer.Exit(subprocess.call(command))

@@ -10,10 +10,10 @@ from ..timing.timeline import BARRIER, COPY, MATRIX
 
 STATES = ("empty", "acquired", "filled", "read")
 NAMES = (
-    ("empty → acquired", "producer_acquire", "producer_acquire", "the consumers' last arrival at empty[s]"),
+    ("empty → acquired", "producer_acquire", "producer_acquire", "passing empty[s]; drawn from the first copy on"),
     ("acquired → filled", "producer_commit (bytes of TMA)", "tma.load(…, full)", "the bytes at full[s]"),
-    ("filled → read", "consumer_wait", "consumer_wait", "passing full[s]"),
-    ("read → empty", "consumer_release", "consumer_release", "an arrival at empty[s]"),
+    ("filled → read", "consumer_wait", "consumer_wait", "passing full[s]; drawn from the first MMA on"),
+    ("read → empty", "consumer_release", "consumer_release", "the consumers' last arrival at empty[s]"),
 )
 """Transition, CUTLASS's name, ours, and its cause."""
 

@@ -52,11 +52,12 @@ def _(power_limit, cap, dtype, k, m, machine, mo, n, roofline, svg, zeros):
         if machine.value == "H200" and dtype.value != "f32"
         else None
     )
-    steps = [2.0**power for power in range(-1, 14)]
+    steps = sorted([*(2.0**power for power in range(-1, 14)), *(roof.ridge for roof in roofs.values())])
+    unit = "FMA units" if dtype.value == "f32" else "tensor cores"
     lines = {name: [(x, roof.attainable(x) / 1e12) for x in steps] for name, roof in roofs.items()}
     words = (
         f"**{attainable / 1e12:.0f} TFLOP/s** at {intensity:.1f} FLOP per byte; the ridge point is at "
-        f"{found.ridge:.0f}: {'limited by the tensor cores' if intensity >= found.ridge else 'limited by HBM'}, at the "
+        f"{found.ridge:.0f}: limited by {f'the {unit}' if intensity >= found.ridge else 'HBM'}, at the "
         "highest clock."
     )
     if limit is not None:

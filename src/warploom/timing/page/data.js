@@ -50,6 +50,8 @@ function placeOf(launch, event) {
   return { opcode, file, line, ptx };
 }
 
+function isNamed(launch, event) { return launch.warp[event] >= 0 && !!launch.head.roles[launch.role[event]]; }
+
 function roleOf(launch, event) {
   if (launch.warp[event] < 0) return "";
   return launch.head.roles[launch.role[event]] || `warps ${4 * (launch.warp[event] >> 2)}-${4 * (launch.warp[event] >> 2) + 3}`;
@@ -79,12 +81,14 @@ function shortOf(text) {
   return text;
 }
 
+function waitWords(what) { return what.replace("warpgroup_mma", "wgmma"); }
+
 // What an event is called, in a few words.
 function nameOf(launch, event) {
   const what = launch.head.words[launch.what[event]], at = barrierOf(launch, event);
   switch (launch.kind[event]) {
     case RUN: return launch.instructions[event] === 1 ? "1 instruction" : `${launch.instructions[event]} instructions`;
-    case WAIT: return at ? what.replace(launch.head.barriers[launch.barrier[event]], at) : what.replace("warpgroup_mma", "wgmma");
+    case WAIT: return at ? what.replace(launch.head.barriers[launch.barrier[event]], at) : waitWords(what);
     case BARRIER: return `${at}, phase ${launch.phase[event]}`;
     case ARRIVE: return `arrive at ${at || "a barrier"}`;
     default: return shortOf(what) + (at ? ` for ${at}` : "");

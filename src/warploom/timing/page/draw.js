@@ -178,8 +178,8 @@ class Painter {
     context.beginPath();
     context.rect(x0, y, width, height);
     context.clip();
-    context.strokeStyle = this.own.paper;
-    context.globalAlpha = 0.55;
+    context.strokeStyle = "#000";  // darker than the bar in both themes: its text is white
+    context.globalAlpha = 0.3;
     context.lineWidth = 2;
     context.beginPath();
     for (let x = x0 - height; x < x0 + width; x += 8) { context.moveTo(x, y + height); context.lineTo(x + height, y); }

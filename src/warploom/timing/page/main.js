@@ -51,7 +51,7 @@ async function main() {
             element("span", { class: "arrow", "aria-hidden": "true" }, open ? "▾" : "▸"), row.title, element("small", {}, ` ${row.warps.length} warps`))
           : element("span", {}, row.title), ...(open ? row.lanes.map((lane) => element("small", { class: "warp", style: `top:${lane.y}px;height:${lane.height}px` }, `warp ${lane.warp}`)) : []));
       }
-      return element("div", { class: `label ${row.kind}`, style, title: row.title + row.where }, row.title, row.unit ? element("small", {}, ` ${["KiB", "columns"].includes(row.unit) ? `${Math.round(row.most)} ${row.unit}` : row.unit}`) : null);
+      return element("div", { class: `label ${row.kind}`, style, title: row.title + row.where }, element("span", {}, row.title), row.unit ? element("small", {}, ` ${["KiB", "columns"].includes(row.unit) ? `${Math.round(row.most)} ${row.unit}` : row.unit}`) : null);
     }));
   }
 

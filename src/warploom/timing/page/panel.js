@@ -24,8 +24,8 @@ function timeWords(launch, clocks) {
 }
 
 function whoOf(launch, event) {
-  const warp = launch.warp[event], role = roleOf(launch, event), many = launch.slots.size > 1 ? `, CTA ${launch.cta[event]}` : "";
-  return warp < 0 ? `CTA ${launch.cta[event]}` : `${role}, warp ${warp}${many}`;
+  const warp = launch.warp[event], role = isNamed(launch, event) ? `${roleOf(launch, event)}, ` : "", many = launch.slots.size > 1 ? `, CTA ${launch.cta[event]}` : "";
+  return warp < 0 ? `CTA ${launch.cta[event]}` : `${role}warp ${warp}${many}`;
 }
 
 class Panel {
@@ -84,12 +84,16 @@ class Panel {
 
   // The whole launch: what it reaches, where each role waits, what was found.
   launch(launch, launches) {
+    const order = [launch, ...launches.filter((one) => one !== launch)];
+    this.home.replaceChildren(...order.flatMap((one) => [this.headline(one), ...this.summary(one)]));
+  }
+
+  summary(launch) {
     const { head } = launch, { prediction } = head, parts = [];
-    for (const one of launches.length > 1 ? launches : [launch]) parts.push(this.headline(one));
     if (head.waiters.length) parts.push(...this.circle(launch));
     if (prediction) {
       const rows = Object.entries(prediction.waits).flatMap(([role, found]) => Object.entries(found).filter(([, share]) => share >= 0.005)
-        .sort((a, b) => b[1] - a[1]).map(([what, share], at) => [at ? "" : role, what, share]));
+        .sort((a, b) => b[1] - a[1]).map(([what, share], at) => [at ? "" : role, waitWords(what), share]));
       parts.push(element("h3", {}, "Where warps wait"), this.table(["role", "for", "of its time"], rows));
       const roofs = Object.entries(prediction.roofs).sort((a, b) => b[1] - a[1]).map(([name, share]) => [name, "", share]);
       parts.push(element("h3", {}, "How busy the units are"), this.table(["unit", "", "of the time"], roofs));
@@ -99,7 +103,7 @@ class Panel {
         element("button", { class: "link", onclick: () => this.pinned(launch, number) }, element("span", { class: `badge ${pin.severity}` }, pin.severity), ` ${pin.title}`)))));
     }
     if (!head.complete) parts.push(element("p", { class: "said" }, `Only the first ${count(head.count)} events are kept.`));
-    this.home.replaceChildren(...parts);
+    return parts;
   }
 
   headline(launch) {

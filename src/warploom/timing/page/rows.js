@@ -204,7 +204,9 @@ function warpRows(launch, group, key, where) {
     const weight = (warp) => group.warps.get(warp).length + 4 * (group.arrivals.get(warp)?.length ?? 0);
     const leader = warps.reduce((best, warp) => (weight(warp) > weight(best) ? warp : best));
     const order = [leader, ...warps.filter((warp) => warp !== leader)];
-    const row = { kind: "role", launch, title: role, where, warps: order, key: `${key}:${role}`, group };
+    const named = isNamed(launch, group.warps.get(leader)[0]), ends = [warps[0], warps[warps.length - 1]];
+    const title = named ? role : warps.length > 1 ? `warps ${ends.join("-")}` : `warp ${ends[0]}`;
+    const row = { kind: "role", launch, title, where, warps: order, key: `${key}:${role}`, group };
     row.collapsed = () => order.map((warp, at) => warpLane(launch, group, warp, at ? 3 : 20, at ? THIN : PLAIN));
     row.expanded = () => [...order].sort((a, b) => a - b).map((warp) => warpLane(launch, group, warp, 16, PLAIN));
     row.lanes = row.collapsed();
