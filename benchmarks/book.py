@@ -49,7 +49,10 @@ def rendered(text: str) -> str:
 
 
 def quote(path: str, first: str, last: str) -> str:
-    """Lines of a file, dedented. Raises SystemExit with a message if they are not found."""
+    """Lines of a file, dedented, from the head of the block that `first` is in if the block ends before `last`.
+
+    Raises SystemExit with a message if they are not found.
+    """
     lines = (ROOT / path).read_text().splitlines()
     begins = [number for number, line in enumerate(lines) if first in line]
     if not begins:
@@ -57,7 +60,15 @@ def quote(path: str, first: str, last: str) -> str:
     ends = [number for number in range(begins[0], len(lines)) if last in lines[number]]
     if not ends:
         raise SystemExit(f"{path} has no line with {last!r} behind {first!r}: a chapter of docs/ladder quotes it")
-    return textwrap.dedent("\n".join(lines[begins[0] : ends[0] + 1])) + "\n"
+    begin, end = begins[0], ends[0] + 1
+    least = min(_indent(line) for line in lines[begin:end] if line)
+    while _indent(lines[begin]) > least or not lines[begin]:
+        begin -= 1
+    return textwrap.dedent("\n".join(lines[begin:end])) + "\n"
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 # -- evidence ------------------------------------------------------------------------------------------------------
