@@ -180,6 +180,14 @@ def test_a_link_leads_to_the_same_view(browser: Any, page: Path):
     assert f"wait for {wait.barrier}[{wait.stage}]" in text_of(browser, "details")
 
 
+@pytest.mark.parametrize("address", ["#q=%zz", "#o=%E0%A4%A", "#t=0,1e99", "#e=9:9", "#t=a&y=-5"])
+def test_an_address_that_was_cut_or_mistyped_opens_the_page(browser: Any, page: Path, address: str):
+    opened(browser, page, address)
+    wide, end = browser.execute_script("const {view} = window.warploom; return [view.to - view.from, view.end]")
+    assert wide <= 4 * end and "Where warps wait" in text_of(browser, "details")
+    assert complaints(browser) == []
+
+
 def test_a_line_of_code_leads_to_its_events_and_a_role_unfolds_into_warps(browser: Any, page: Path):
     opened(browser, page)
     wait = longest_wait(rung("warp_specialised"))

@@ -138,7 +138,7 @@ class Panel {
 const SVG = "http://www.w3.org/2000/svg";
 
 function circlePicture(waiters, clicked) {
-  const wide = 340, high = 250, middle = [wide / 2, high / 2], radius = [wide / 2 - 78, high / 2 - 34];
+  const two = waiters.length === 2, wide = 380, high = two ? 96 : 250, middle = [wide / 2, high / 2], radius = [wide / 2 - 68, high / 2 - 34];
   const svg = document.createElementNS(SVG, "svg"), make = (name, attributes, text) => {
     const made = document.createElementNS(SVG, name);
     for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
@@ -151,11 +151,12 @@ function circlePicture(waiters, clicked) {
   svg.setAttribute("aria-label", "who waits for whom; the list below says the same");
   svg.innerHTML = '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z" fill="var(--wait-ever)"/></marker></defs>';
   const at = waiters.map((_, number) => {
-    const angle = (number / waiters.length) * 2 * Math.PI - Math.PI / 2;
+    const angle = (number / waiters.length) * 2 * Math.PI - (two ? Math.PI : Math.PI / 2);
     return [middle[0] + radius[0] * Math.cos(angle), middle[1] + radius[1] * Math.sin(angle)];
   });
   waiters.forEach((one, number) => one.needs.forEach((other) => {
-    const [x0, y0] = at[number], [x1, y1] = at[other], long = Math.hypot(x1 - x0, y1 - y0) || 1, cut = 34 / long;
+    const [x0, y0] = at[number], [x1, y1] = at[other], long = Math.hypot(x1 - x0, y1 - y0) || 1;
+    const cut = Math.min(62 / Math.abs(x1 - x0 || 1e-9), 19 / Math.abs(y1 - y0 || 1e-9)) + 8 / long;  // from the nodes' edges
     const bend = [(x0 + x1) / 2 + (y1 - y0) * 0.16, (y0 + y1) / 2 - (x1 - x0) * 0.16];
     make("path", { d: `M${x0 + (x1 - x0) * cut} ${y0 + (y1 - y0) * cut}Q${bend[0]} ${bend[1]} ${x1 - (x1 - x0) * cut} ${y1 - (y1 - y0) * cut}`,
       class: "edge", "stroke-dasharray": one.known ? "" : "4 4", "marker-end": "url(#tip)" });

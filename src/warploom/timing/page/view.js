@@ -126,6 +126,8 @@ class View {
 
   // Keep some of the run in view.
   keep() {
+    const most = this.end * 4;
+    if (this.to - this.from > most) { this.from = (this.from + this.to - most) / 2; this.to = this.from + most; }
     const wide = this.to - this.from, low = -wide * 0.5, high = this.end + wide * 0.5;
     if (this.from < low) { this.from = low; this.to = low + wide; }
     if (this.to > high) { this.to = high; this.from = high - wide; }
@@ -186,16 +188,21 @@ class View {
     const parts = new Map(address.replace(/^#/, "").split("&").map((part) => part.split(/=(.*)/s).slice(0, 2)));
     if (parts.get("u") === "clocks") this.unit = "clocks";
     this.fit();
-    const open = (parts.get("o") ?? "").split(",").filter(Boolean).map(decodeURIComponent);
+    const open = (parts.get("o") ?? "").split(",").filter(Boolean).map(decoded);
     this.open = new Set(open);
     this.lay();
     const [from, to] = (parts.get("t") ?? "").split(",").map(Number);
     if (to > from) { this.from = from; this.to = to; this.keep(); }
     const [number, event] = (parts.get("e") ?? "").split(":").map(Number), launch = this.launches[number];
     if (launch && event >= 0 && event < launch.count) this.choose(launch, event); else this.choose(null, -1);
-    this.top = Number(parts.get("y")) || 0;
-    return decodeURIComponent(parts.get("q") ?? "");
+    this.top = Math.max(0, Number(parts.get("y")) || 0);
+    return decoded(parts.get("q") ?? "");
   }
+}
+
+// A part of an address; as it stands where somebody cut or mistyped it.
+function decoded(text) {
+  try { return decodeURIComponent(text); } catch { return text; }
 }
 
 // Events whose words match a text: their name, opcode, role, barrier, file and line.
