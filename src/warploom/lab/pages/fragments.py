@@ -60,9 +60,9 @@ def _(fragments, mo):
         "ldmatrix m8n16, 8 bits": (fragments.matrix_b8, ()),
         "ldmatrix.trans m16n16, 8 bits": (fragments.matrix_b8_transposed, ()),
         "stmatrix.trans m16n8, 8 bits": (fragments.matrix_b8_stored, ()),
-        **{f"wgmma A in registers, {bits} bits": (fragments.warpgroup_a, (bits,)) for bits in (8, 16, 32)},
+        **{f"warpgroup A in registers, {bits} bits": (fragments.warpgroup_a, (bits,)) for bits in (8, 16, 32)},
         **{
-            f"wgmma D, 64 x {n}, {bits} bits": (fragments.warpgroup_d, (n, bits))
+            f"warpgroup D, 64 x {n}, {bits} bits": (fragments.warpgroup_d, (n, bits))
             for bits in (32, 16)
             for n in range(8, 257, 8)
         },
@@ -70,7 +70,10 @@ def _(fragments, mo):
             f"mma.sp m16n8k{k} metadata, {bits} bits": (fragments.mma_metadata, (k, bits, 0))
             for k, bits in ((8, 32), (16, 32), (16, 16), (32, 16), (32, 8), (64, 8), (64, 4), (128, 4))
         },
-        **{f"wgmma.sp metadata, {bits} bits": (fragments.warpgroup_metadata, (bits, 0)) for bits in (8, 16, 32)},
+        **{
+            f"warpgroup, sparse: metadata, {bits} bits": (fragments.warpgroup_metadata, (bits, 0))
+            for bits in (8, 16, 32)
+        },
     }
     which = mo.ui.dropdown(list(maps), value="mma.sync m16n8k16 A, 16 bits", label="operand")
     which
