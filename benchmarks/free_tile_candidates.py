@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from warploom.isa.residency import H200_SMS
 from warploom.kernels.hopper import free_tile_choice
 from warploom.kernels.hopper.description import Config
 from warploom.kernels.hopper.free_tile_config import FreeTileConfig
@@ -15,7 +16,6 @@ from warploom.operators.families import ranked as ranked_by_model
 from warploom.operators.families.hopper_large_tiles import hopper
 from warploom.operators.select import ranking
 from warploom.operators.spec.gpu import EMULATED
-from warploom.runtime.machine import H200_SMS
 
 MOST_CANDIDATES, BY_MODEL = 16, 6
 LARGE_ROWS, LARGE = 512, 5

@@ -38,6 +38,7 @@ from benchmarks.free_tile_candidates import (
 )
 from benchmarks.sweep_builds import Builds
 from warploom.errors import ArgumentError, WarploomError
+from warploom.isa.residency import H200_SMS
 from warploom.kernels.hopper import free_tile_choice
 from warploom.kernels.hopper.description import Config
 from warploom.kernels.hopper.free_tile_config import FreeTileConfig
@@ -55,7 +56,6 @@ from warploom.runtime.benchmark import protocols
 from warploom.runtime.benchmark.power import driver_version
 from warploom.runtime.benchmark.watchdog import Watchdog
 from warploom.runtime.caller import Caller
-from warploom.runtime.machine import H200_SMS
 from warploom.runtime.program import Program
 
 SUITE = "sweep-free-tile"

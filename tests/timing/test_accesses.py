@@ -95,6 +95,26 @@ def test_rows_read_again_come_from_dram_where_the_launch_is_larger_than_l2():
     assert short.dram_bytes == pytest.approx(132 * (1 << 12) * 4, rel=0.05)
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_warps_share_what_they_read_side_by_side_if_some_of_their_threads_have_nothing_to_do(first):
+    @kernel(in_specs=(Tile("M", 32, f32),), out_specs=(Tile(128, f32),), grid=(1,), block=128, arch="sm_90a")
+    def summed(X, Y):
+        m, _ = X.shape
+        x, y = ptx.global_ptrs(X, Y)
+        thread, total = ptx.special.tid.x(), reg.scalar(f32, init=0.0)
+        with ptx.if_(thread % 32 >= first):
+            for row in ptx.range(m):
+                total += ptx.load(f32, ptx.addr(x + (row * 32 + thread % 32).to(u64) * 4))
+            ptx.store(ptx.addr(y + thread.to(u64) * 4), total)
+
+    found, _ = record(summed, np.zeros((ROWS, 32), np.float32), out=np.zeros(128, np.float32), registers=32)
+    assert found.fetched == ROWS * 32 * 4
+
+
+ROWS = 300
+"""Rows of 128 bytes: more than a CTA's share of L1."""
+
+
 @pytest.mark.full
 def test_ctas_that_do_nothing_take_the_time_of_their_starts():
     @kernel(in_specs=(Tile(1, f32),), out_specs=(Tile("N", f32),), grid=("N",), block=32, arch="sm_90a")

@@ -1,14 +1,20 @@
-"""Bytes that one CTA reads alone come more slowly; between replayed clocks a launch's time is interpolated."""
+"""Bytes that one CTA reads alone come more slowly; between replayed clocks a launch's time is interpolated; how many
+clusters a wave has."""
+
+import json
+from pathlib import Path
 
 import pytest
 
 from warploom.timing import H200, Launch
+from warploom.timing.occupancy import occupancy
 from warploom.timing.prediction import Predictor
 from warploom.timing.recording import BoxPlace, Operation, Recording
 from warploom.timing.units import Chip
 from warploom.timing.waves import read_alone
 
 CTAS, K = 120, 4096
+MEASURED = Path(__file__).resolve().parents[2] / "benchmarks/results/nvidia-h200/microbenchmarks.json"
 
 
 def recorded(*operands):
@@ -44,3 +50,14 @@ def test_time_is_exact_at_a_replayed_clock_where_l2_binds_above_and_the_sm_below
     one.replay_at(1.5)
     assert one.seconds(1.5) == pytest.approx(10e-6 + gap)
     assert one.seconds(1.35) == pytest.approx(15e-6 / 1.35 + gap)
+
+
+@pytest.mark.parametrize("cluster, places", [(1, 132), (2, 66), (3, 39), (4, 30)])
+def test_a_wave_has_the_clusters_that_fit_into_gpcs_and_132_ctas_in_larger_ones_take_two_as_measured(cluster, places):
+    found = occupancy(H200, threads=256, registers=128, shared=160 << 10, ctas=132, cluster=cluster)
+    assert (found.places, found.turns) == (places, 1 if cluster <= 2 else 2)
+    rows = {row["name"]: row for row in json.loads(MEASURED.read_text())["rows"]}
+    if cluster > 1:
+        row = rows[f"rate.product.across{cluster}.clusters.long100"]
+        at_a_time = row["bytes_per_ns_all"] / row["bytes_per_ns"]  # CTAs, as a mean over the launch
+        assert at_a_time == pytest.approx(132 / found.turns, rel=0.2)

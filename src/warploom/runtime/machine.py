@@ -11,20 +11,10 @@ from dataclasses import dataclass, field
 from ..errors import ArgumentError, ArgumentTypeError
 from ..isa import arch as arches
 from ..isa.arch import Arch
+from ..isa.residency import H200_SMS, clusters_at_once
 
 LAUNCH_CONTROL = ("schedule", "grant", "decline", "random")
-A100_SMS, H200_SMS, B200_SMS = 108, 132, 148
-H200_CLUSTERS = {3: 39, 4: 30, 8: 14}
-"""Clusters of that many CTAs that an H200 holds at one time: that of three is in docs/measured-facts.md, that of eight
-is a guess. A cluster stays within a GPC, whose SMs it need not divide, so some SMs stay empty."""
-
-
-def clusters_at_once(ctas: int, sms: int) -> int:
-    """Clusters of `ctas` CTAs that a GPU with `sms` multiprocessors holds at one time, one CTA on each: what an H200
-    holds, scaled. Two multiprocessors always stand together."""
-    if ctas <= 2:
-        return sms // ctas
-    return H200_CLUSTERS.get(ctas, H200_SMS // ctas) * sms // H200_SMS
+A100_SMS, B200_SMS = 108, 148
 
 
 @dataclass(frozen=True)

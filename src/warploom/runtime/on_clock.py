@@ -118,6 +118,7 @@ def record(
     from ..emulator import api
     from ..emulator.machine.model import Model
     from ..emulator.numerics.tensor_core import NO_NUMERICS
+    from ..emulator.schedule.policy import ABREAST
     from ..timing import Launch, queues, recording_of
 
     chosen = program_of(program, entry=entry)
@@ -142,7 +143,7 @@ def record(
         values, _ = host_values(bound, False, {})
         return api.run(
             parsed(chosen.text, chosen.title, chosen.entry), chosen.entry, values, **launch_of(bound),
-            numerics=NO_NUMERICS, max_clusters=chosen_clusters, max_steps=max_steps,
+            numerics=NO_NUMERICS, schedule=ABREAST, max_clusters=chosen_clusters, max_steps=max_steps,
             model=Model(name=target.name, sms=target.sms), detailed=bool(watch),
             watch=[*watch, recording_of(made, spread, planted)],
         )  # fmt: skip

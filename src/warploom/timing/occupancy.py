@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..isa.residency import clusters_at_once
 from .constants import Hardware
 
 REGISTER_UNIT = 256
@@ -19,7 +20,8 @@ class Occupancy:
     """The occupancy of a launch.
 
     Attributes:
-        residents: resident CTAs per SM; places: groups of SMs that hold one cluster; turns: most clusters per group.
+        residents: resident CTAs per SM; places: groups of SMs that hold one cluster (`clusters_at_once`); turns: most
+            clusters per group.
     """
 
     residents: int
@@ -39,6 +41,6 @@ def occupancy(
         limits.append(hardware.registers_per_sm // (of_warp * warps))
     limits.append(hardware.shared_per_sm // (shared + SHARED_RESERVED))
     residents = max(1, min(limits))
-    places = max(1, (sms or hardware.sms) // cluster)
+    places = max(1, clusters_at_once(cluster, sms or hardware.sms))
     clusters = -(-ctas // cluster)
     return Occupancy(residents, places, -(-clusters // places), clusters)

@@ -55,7 +55,9 @@ class Predictor:
         self.scale = self.ctas / max(1, recording.ctas) * self._share() * self.pace
         turns = max(1, self.room.turns)
         in_one_wave = turns <= self.room.residents
-        self.active = min(hardware.sms, -(-self.ctas // turns) if in_one_wave else self.ctas)
+        self.sms = self.room.places * self.cluster
+        """SMs that may have a CTA."""
+        self.active = min(self.sms, -(-self.ctas // turns) if in_one_wave else self.ctas)
         """SMs that share L2 and DRAM; in a single wave, as many as would be needed if all were as full as the
         fullest."""
         self.early = recording.pdl and any(map(self._loads_early, recording.steps.values()))
@@ -74,7 +76,7 @@ class Predictor:
         """Bytes written to DRAM: L2 absorbs repeated writes."""
         self.known_bytes = max(0.0, rest - launch.output_bytes) if stays else 0.0
         """Bytes of inputs that are in L2 from the launch before."""
-        self.apart = apart(recording, min(self.ctas, hardware.sms * self.room.residents))
+        self.apart = apart(recording, min(self.ctas, self.sms * self.room.residents))
         self.dram_bytes = self._dram() + self.apart.missed * self.apart.bytes * self.scale
         self.unequal = self._unequal()
         self.lot = last_lot(recording, self.room.places, self.room.residents)
@@ -150,7 +152,7 @@ class Predictor:
 
     def _wave(self) -> tuple[float, int]:
         """Width and size of a wave in CTAs: a grid starts row by row; a one-dimensional grid is treated as a square."""
-        together = min(self.ctas, self.hardware.sms * self.room.residents)
+        together = min(self.ctas, self.sms * self.room.residents)
         columns, rows = self.recording.grid[0], self.recording.grid[1]
         return float(min(columns, together) if rows > 1 else together**0.5), together
 
@@ -176,7 +178,7 @@ class Predictor:
             self.dram_bytes / self.dram_seconds * 1e-9 if self.dram_bytes else 0.0,
             (self.dram_bytes + self.stored) / self.dram_seconds * 1e-9 if self.dram_bytes else 0.0,
             self.recording.pdl,
-            self.hardware.sms * wide / together,
+            self.sms * wide / together,
             not self.near,
             self.apart.operations,
             self.apart.missed,

@@ -6,6 +6,8 @@
     pct      warps by random priorities that change at a few random moments; half of the operations held back
     starve   one warp of each CTA or one operation is held back as long as anything else can run, chosen by the seed;
              so is one of several GPUs, until it does what another may wait for: the others run launches ahead
+    abreast  as lazy, but threads that can only exit do so first, so that what is left of their warps runs together: for
+             a recording, whose caches see what warps share as they would side by side
 
 A policy decides among warps and CTAs; the engine consults it about operations. The same (schedule, seed) always makes
 the same choices.
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 SCHEDULES = ("eager", "lazy", "random", "starve", "pct")
+ABREAST = "abreast"
+"""The schedule of `timing`'s recordings. No caller is offered it: it is for what caches see, not for finding errors."""
 SEARCHES = ("explore", "exhaustive")
 """Names that a caller may give instead of a schedule: `runtime.emulate` makes many runs for them."""
 
@@ -32,6 +36,7 @@ class Policy:
 
     Attributes:
         fuse: True if warps at the same instruction run together.
+        leave_first: True if threads that can only exit do so before others run.
         start_all: True if all slots are filled at once, False if a cluster starts when nothing else can run.
         takes_turns: True if clusters give way where others can observe them (`turns`).
         engine_first, engine_between: True if operations may complete while warps can still run.
@@ -39,6 +44,7 @@ class Policy:
 
     name = "lazy"
     fuse = True
+    leave_first = False
     start_all = False
     engine_first = False
     engine_between = False
@@ -71,6 +77,12 @@ class Policy:
     def yields_cluster(self) -> bool:
         """True if another cluster gets its turn now."""
         return False
+
+
+class Abreast(Policy):
+    """Threads that can only exit do so first; everything else, also what engines do, is as in the lazy schedule."""
+
+    leave_first = True
 
 
 class Eager(Policy):
@@ -166,6 +178,8 @@ HORIZON = 2000
 
 def make_policy(schedule: str, seed: int) -> Policy:
     """The policy of a schedule's name. Raises ArgumentError for an unknown one."""
+    if schedule == ABREAST:
+        return Abreast(seed)
     for policy in (Policy, Eager, Random, Starve, Pct):
         if policy.name == schedule:
             return policy(seed)

@@ -14,6 +14,7 @@ from ..diagnosis.deadlock import report_deadlock
 from ..diagnosis.livelock import SpinWatch
 from ..machine.frame import Frame, frame_of
 from ..machine.machine import Cluster, Cta, Fragment, Machine, Warp
+from ..machine.operation import EXIT
 from ..machine.wait import Wait
 from .executor import Runner
 from .fragments import Group, merge
@@ -39,6 +40,7 @@ class Scheduler:
         self.turns = self.runner.turns
         self.together = 1 if self.turns is None else together(machine)
         self.operations = machine.code.operations
+        self._leaves = [one.kind == EXIT and one.guard < 0 for one in self.operations]
 
     def run(self) -> None:
         """Run all CTAs. Raises DeadlockError, StepLimitError and what the instructions raise."""
@@ -170,6 +172,7 @@ class Scheduler:
         """The next group of a CTA: the policy's choice among the runnable fragments, and all at its instruction."""
         machine = self.machine
         runnable: dict[int, Fragment] = {}
+        leaving: dict[int, Fragment] = {}
         for warp in cta.warps:
             fragments = warp.fragments
             if len(fragments) == 1:
@@ -181,8 +184,13 @@ class Scheduler:
                     fragment = self._runnable(warp)
             else:
                 fragment = self._runnable(warp) if fragments else None
+                for one in fragments if self.policy.leave_first else ():
+                    if one.wait is None and self._leaves[one.pc]:
+                        leaving[warp.index] = one
             if fragment is not None:
                 runnable[warp.index] = fragment
+        if leaving:  # what is left of their warps can run together with other warps
+            runnable = leaving
         if not runnable:
             return None
         chosen = self.policy.choose(runnable)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ...collective.tile.cluster import SLICE_ROWS
-from ...runtime.machine import clusters_at_once
+from ...isa.residency import clusters_at_once
 from .description import TILE_K_BYTES, Product
 from .free_tile_config import BLOCK, FreeTileConfig
 from .free_tile_forms import SHORT_STAGE, tile_forms

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ArgumentError
+from ...isa.residency import clusters_at_once
 from ...kernels.hopper.description import Config
 from ...kernels.hopper.free_tile_choice import (
     H200_RATES,
@@ -35,7 +36,6 @@ from ...kernels.hopper.free_tile_choice import (
 )
 from ...kernels.hopper.free_tile_config import FreeTileConfig
 from ...kernels.hopper.small_m_config import SmallMConfig
-from ...runtime.machine import clusters_at_once
 from ..spec.gpu import Gpu
 from ..spec.problem import Problem
 from .free_tile import short_epilogue
