@@ -83,9 +83,11 @@ def cases(million: int = MILLION) -> Iterator[Case]:
         ("four_stages", (128, 256, 32, 4, 256), (2048, 4096, 2048), 1),
         ("two_stages", (64, 64, 32, 2, 128), (1024, 1024, 1024), 1),
         ("split", (32, 128, 64, 3, 128), (32, 8192, 4096), 8),
+        ("split", (32, 128, 64, 3, 128), (32, 65536, 512), 1),  # as many additions, each to a place of its own
     ):
         m, n, k = (m, n, k) if whole else (rows, columns, 4 * depth * splits)
-        yield case(f"nvcc_{entry}", "product", "mma", entry, (array(bf16, m, k), array(bf16, n, k)),
+        name = "nvcc_split_in_one" if (entry, splits) == ("split", 1) else f"nvcc_{entry}"
+        yield case(name, "product", "mma", entry, (array(bf16, m, k), array(bf16, n, k)),
                    (array(f32, m, n, fill="zeros"),), (n, k), (n // columns, m // rows, splits), threads,
                    2 * stages * (rows + columns) * (depth + 8), flops=2.0 * m * n * k)  # fmt: skip
     heads, length = (32, 2048) if whole else (1, 128)
