@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from ...isa.residency import clusters_at_once
 from ...kernels.hopper.description import TILE_K_BYTES, Config
 from ...kernels.hopper.free_tile_choice import H200_RATES, contiguous, from_small_m, unaligned_fraction
 from ...kernels.hopper.free_tile_config import BLOCK, FreeTileConfig
 from ...kernels.hopper.small_m_config import SmallMConfig
-from ...runtime.machine import clusters_at_once
 from ..spec.gpu import Gpu
 from ..spec.problem import Problem
 
