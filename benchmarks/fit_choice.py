@@ -37,6 +37,7 @@ from warploom.lab import evidence
 from warploom.lab.work import GemmWork
 from warploom.operators.families import estimate
 from warploom.operators.families.correction import FEATURES, MOST, considered, numbers
+from warploom.operators.families.traffic import at_least
 from warploom.operators.families.trees import Trees
 from warploom.operators.spec.gpu import EMULATED, Gpu
 
@@ -225,6 +226,17 @@ def of_layouts(
     return [found[at] for at in chosen], [orders[at] for at in chosen]
 
 
+def below_memory(found: Sequence[Group]) -> dict[str, float]:
+    """Configurations whose families' estimates are below the memory's time, and how much longer they take."""
+    above = [2 ** group.features[:, FEATURES.index("memory bound")] for group in found]
+    families = [g.estimates / np.array([at_least(1.0, x) for x in each]) for g, each in zip(found, above, strict=True)]
+    longer = [(g.times / us)[each > 1] for g, us, each in zip(found, families, above, strict=True)]
+    return {
+        "products": sum(bool(len(each)) for each in longer), "configurations": sum(map(len, longer)),
+        "of_estimate_median": round(float(np.median(np.concatenate(longer))), 4),
+    }  # fmt: skip
+
+
 def folds(found: Sequence[Group], deal: int = 0, count: int = FOLDS) -> list[int]:
     """The fold of each product, dealt by layer, so that no layer is in two folds."""
     layers = sorted({(group.problem.n, group.problem.k) for group in found})
@@ -268,6 +280,7 @@ def main() -> None:
         options.weights.write_text(f"{head}{lines}\n]}}\n")
     with ProcessPoolExecutor(options.workers) as pool:
         orders = [order for deal in range(DEALS) for order in left_out(found, deal, pool.map)]
+    gradients = [group for group in found if group.problem.layout in GRADIENTS]
     unseen = {f"{path.parent.name}/{path.stem}": as_timed(rows) for path, rows in zip(paths, points, strict=True)}
     summary = {
         "deals": DEALS, "noise": noise([row for rows in points for row in rows]),
@@ -277,6 +290,10 @@ def main() -> None:
         "left_out": judged(*of_layouts(found * DEALS, orders, FORWARD)),
         "left_out_bf16": judged(*of_layouts(found * DEALS, orders, FORWARD, ("bf16",))),
         "left_out_gradients": judged(*of_layouts(found * DEALS, orders, GRADIENTS)),
+        "left_out_gradients_by_own_fit": judged(
+            gradients * DEALS, [order for deal in range(DEALS) for order in left_out(gradients, deal)]
+        ),
+        "estimates_below_memory": below_memory(found),
         "as_timed": {name: regrets for name, regrets in unseen.items() if regrets},
     }  # fmt: skip
     rows = []

@@ -41,7 +41,7 @@ from ..spec.problem import Problem
 from .free_tile import short_epilogue
 from .hopper_large import estimate as large_estimate
 from .hopper_large_tiles import depths, row_order_pays
-from .traffic import H200_GBPS, TRAFFIC, at_least, traffic
+from .traffic import H200_GBPS, TRAFFIC, at_least, memory_us, traffic
 from .trees import Trees
 
 FILE = Path(__file__).parent.parent / "tables" / "choice-sm_90.json"
@@ -108,7 +108,7 @@ def numbers(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tup
     found |= _covered(config, problem, gpu) | traffic(config, problem, gpu, time)
     for name, value in found.items():
         y[_COLUMN[name]] = value
-    return at_least(time, problem, gpu), y
+    return at_least(time, memory_us(problem, gpu)), y
 
 
 def _unaligned_weights(problem: Problem) -> float:
