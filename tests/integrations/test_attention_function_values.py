@@ -270,6 +270,15 @@ def again(s, b, h, i, j):
     return again(s, b, h, i, j)
 
 
+def tanh(s, b, h, i, j):
+    """Its name is also an attribute that it uses."""
+    return (s / 2).tanh() * 2
+
+
+def test_a_function_may_have_the_name_of_a_method_that_it_calls() -> None:
+    torch.testing.assert_close(computed(tanh), in_torch(tanh), atol=2e-3, rtol=2e-3)
+
+
 @pytest.mark.parametrize(
     "function, error",
     [(again, ArgumentError), (torch.exp, ArgumentTypeError), (Layer, ArgumentTypeError), (3, ArgumentTypeError),

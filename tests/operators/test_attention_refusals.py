@@ -58,7 +58,8 @@ NUMBERS = ({"scale": NAN}, {"scale": 1e39}, {"scale": 1e-40}, {"scale": 10**400}
         {"sinks": np.zeros(3, np.float32)}, {"sinks": np.zeros(2, np.int32)}, {"out": array(1, 2, 8, 32)}, {"out": [1]},
         {"lse": array(1, 2, 8)}, {"config": "fast"}, {"config": DecodeConfig()}, {"config": Config(keys=100)},
         {"config": Config(consumers=0)}, {"config": Config(consumers=4)}, {"config": Config(keys="a")},  # type: ignore[arg-type]
-        {"config": Config(key_stages=0)}, {"score_mod": 3}, {"score_mod": lambda s: s},
+        {"config": Config(key_stages=0)}, {"config": Config(value_stages=1)}, {"config": Config(apart=64)},
+        {"score_mod": 3}, {"score_mod": lambda s: s},
         {"mask_mod": lambda b, h, i: True}, {"block_mask": 3}, {"q_scale": 1.0},
     ),
 )  # fmt: skip
@@ -97,6 +98,7 @@ def test_attention_varlen_refuses(change: dict[str, Any]) -> None:
             {"config": DecodeConfig(copy_rows=48)}, {"config": DecodeConfig(copy_rows=0)},
             {"config": DecodeConfig(value_steps=0)}, {"config": DecodeConfig(keys=7)},
             {"config": DecodeConfig(blocks=0)}, {"config": DecodeConfig(pdl=3)},  # type: ignore[arg-type]
+            {"config": DecodeConfig(used_rows=3)}, {"config": DecodeConfig(used_rows=3, cluster=4, stages=3)},
         )),
         *((PAGED, change) for change in (
             {"table": TABLE.tolist()}, {"table": TABLE[0]}, {"table": TABLE.astype(np.float32)}, {"table": TABLE - 1},

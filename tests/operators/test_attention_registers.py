@@ -11,9 +11,14 @@ import pytest
 
 from warploom.driver import compile as compiler
 from warploom.errors import SpillWarning
+from warploom.isa.dtypes import e4m3
+from warploom.kernels.hopper import attention_backward
+from warploom.kernels.hopper.attention_backward_config import backward_config
 from warploom.kernels.hopper.attention_config import Attention
-from warploom.operators.attention import calls, machine
+from warploom.operators.attention import machine, spills
+from warploom.operators.attention.captured import captured
 from warploom.operators.attention.request import read
+from warploom.runtime.program import Program
 
 pytestmark = pytest.mark.usefixtures("needs_ptxas")
 
@@ -35,8 +40,12 @@ def spilled(head_dim: int, **functions: Any) -> int:
     q = np.zeros((1, 2, 256, head_dim), ml_dtypes.bfloat16)
     given = {"score_mod": None, "mask_mod": None, "block_mask": None, **functions}
     request = read({"q": q, "k": q, "v": q}, layout="bhsd", **OPTIONS, **given)
-    program = machine.program_of(request.of, machine.default(request.of), None)
-    assert program.allow_spills, "no function is refused for the registers that it needs"
+    return stored(machine.program_of(request.of, machine.default(request.of), None))
+
+
+def stored(program: Program) -> int:
+    """Bytes that a thread of a program stores to local memory."""
+    assert program.allow_spills, "no function or sequence is refused for the registers that it needs"
     built = compiler.build(program.text, arch="sm_90a", entry=program.entry, allow_spills=True)
     return built.resources[program.entry].spill_stores
 
@@ -53,9 +62,28 @@ def test_a_causal_mask_of_documents_and_a_slope_spill_a_few_registers_at_most(he
 ])  # fmt: skip
 def test_packed_sequences_spill_nothing(head_dim: int, above: bool, below: bool) -> None:
     of = Attention(head_dim=head_dim, value_dim=head_dim, varlen=True, above=above, below=below)
-    program = machine.program_of(of, machine.default(of), None)
-    built = compiler.build(program.text, arch="sm_90a", entry=program.entry, allow_spills=True)
-    assert built.resources[program.entry].spill_stores == 0
+    assert stored(machine.program_of(of, machine.default(of), None)) == 0
+
+
+@pytest.mark.sample(1, all=3)
+@pytest.mark.parametrize("head_dim, options", [
+    (128, {"mask_mod": same_document}), (256, {"mask_mod": same_document}), (128, {"varlen": True, "below": True}),
+])  # fmt: skip
+def test_8_bit_kernels_spill_little(head_dim: int, options: dict[str, Any]) -> None:
+    kept = {name: captured(value, name).function if callable(value) else value for name, value in options.items()}
+    of = Attention(dtype=e4m3, head_dim=head_dim, value_dim=head_dim, above=True, sinks=True, **kept)
+    assert stored(machine.program_of(of, machine.default(of), None)) <= spills.SPILLED_BYTES
+
+
+@pytest.mark.sample(1, all=2)
+@pytest.mark.parametrize("head_dim, value_dim", [(128, 128), (192, 128)])
+def test_gradients_under_functions_spill_little(head_dim: int, value_dim: int) -> None:
+    functions = {
+        "score_mod": captured(slope, "score_mod").function,
+        "mask_mod": captured(same_document, "mask_mod").function,
+    }
+    of = Attention(head_dim=head_dim, value_dim=value_dim, above=True, below=True, **functions)
+    assert stored(attention_backward.build(of, backward_config(of)).program()) <= spills.SPILLED_BYTES
 
 
 def test_a_function_that_needs_many_registers_is_said_once() -> None:
@@ -63,9 +91,9 @@ def test_a_function_that_needs_many_registers_is_said_once() -> None:
         text = "a kernel of this test"
 
     with pytest.warns(SpillWarning):
-        calls._warn_spills(calls.SPILLED_BYTES + 4, Program)  # type: ignore[arg-type]
+        spills.warn_spills(spills.SPILLED_BYTES + 4, Program)  # type: ignore[arg-type]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        calls._warn_spills(calls.SPILLED_BYTES + 4, Program)  # type: ignore[arg-type]
+        spills.warn_spills(spills.SPILLED_BYTES + 4, Program)  # type: ignore[arg-type]
         Program.text = "another"
-        calls._warn_spills(calls.SPILLED_BYTES, Program)  # type: ignore[arg-type]
+        spills.warn_spills(spills.SPILLED_BYTES, Program)  # type: ignore[arg-type]

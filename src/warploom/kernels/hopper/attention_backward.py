@@ -37,7 +37,7 @@ from ...collective.tile.roles import WARP, WARPGROUP, producer_warpgroup
 from ...isa.dtypes import f32, u32, u64
 from ...lang import Kernel, Scalar, Tile, kernel, ptx
 from ..fields import builder
-from .attention_backward_config import BackwardConfig, TicketGrid, backward_config
+from .attention_backward_config import BackwardConfig, TicketGrid, backward_config, modified
 from .attention_backward_consumer import Consumer, Memory, Rings
 from .attention_backward_rows import arguments, stored
 from .attention_backward_sums import Adder
@@ -96,6 +96,8 @@ def build(of: Attention, config: BackwardConfig | None = None) -> Kernel:
         },
         grid=TicketGrid(config.rows, of.varlen), block=WARPGROUP * (1 + config.consumers), arch="sm_90a",
         registers=launch_regs, name="attention_backward" if config.keys else "attention_values",
+        # what a user's function needs is not known here
+        allow_spills=modified(of),
     )(attention_backward)  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from ...collective.tile.sizes import ACC_ATOM_N
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, e4m3
 from ...isa.swizzle import Swizzle
@@ -30,6 +31,9 @@ STEP_BYTES = 32
 """Bytes along k of one wgmma; products are padded to multiples of this."""
 REGISTERS = {1: (24, 240, 240), 2: (24, 240, 168), 3: (32, 160, 128)}
 """Registers per thread by number of consumers: of the producer, of a consumer, at launch."""
+SPARE_REGISTERS = 52
+"""Registers beyond the accumulators with which an 8-bit consumer keeps at most 64 bytes in memory under a function, or
+at both edges of packed sequences."""
 TRANSPOSE_WARPS = 3
 """Warps of the producer's warpgroup that transpose values, if needed."""
 L2_BYTES = 32 << 20
@@ -193,6 +197,18 @@ class Config(Configuration):
                 got=self.name(),
                 code="configuration",
             )
+        if self.apart and (not of.narrow or of.columns % self.apart or self.apart % ACC_ATOM_N):
+            raise ArgumentError(
+                "only 8-bit products of P and V are computed apart, in equal parts of whole atoms of columns",
+                expected=f"apart=0, or for e4m3 a multiple of {ACC_ATOM_N} that divides {of.columns}",
+                got=f"{self.name()} for {of.dtype}", code="configuration",
+            )  # fmt: skip
+        if self.value_stages == 1 and not self.values_first:
+            raise ArgumentError(
+                "a tile's values are let go only when the next tile's have arrived", expected="value_stages of at "
+                "least 2, or values_first", got=self.name(), consequence="the kernel would wait for ever",
+                code="configuration",
+            )  # fmt: skip
         if self.values_first and self.apart != of.columns:
             raise ArgumentError(
                 "P V can be issued before S of the next tile only if it has registers of its own",
@@ -252,6 +268,8 @@ def default(of: Attention, block: tuple[int, int] | None = None) -> Config:
         wide = block[1] % 128 == 0 and max(of.depth, of.columns) <= (64 if of.narrow else 128)
         keys = 128 if wide else 64
         chosen = replace(chosen, consumers=consumers, keys=keys)
+    if of.narrow and (of.has_functions or (of.varlen and of.below)):
+        chosen = _with_spare(chosen, of)
     while chosen.shared_bytes(of) > SHARED_BYTES - RESERVE_BYTES:
         stages = chosen.key_stages - 1
         chosen = replace(chosen, key_stages=stages, value_stages=min(chosen.value_stages, stages))
@@ -267,6 +285,14 @@ def _for_functions(chosen: Config, columns: int) -> Config:
     if 96 < columns <= 128:
         return replace(chosen, keys=112)
     return replace(chosen, keys=80) if 128 < columns <= 192 else chosen
+
+
+def _with_spare(chosen: Config, of: Attention) -> Config:
+    """Fewer keys, if a function, or both edges of a packed sequence, would find too few registers."""
+    most = REGISTERS[chosen.consumers][1] - SPARE_REGISTERS
+    while chosen.accumulators(of) > most and chosen.keys > STEP_BYTES:
+        chosen = replace(chosen, keys=chosen.keys - STEP_BYTES)
+    return chosen
 
 
 def _widest(of: Attention) -> Config:

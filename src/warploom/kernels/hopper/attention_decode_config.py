@@ -153,9 +153,9 @@ class DecodeConfig(Configuration):
 
     family: ClassVar[str] = "attention_decode"
 
-    def check(self, page: int | None = None, of: Decode | None = None) -> None:
-        """Raise ArgumentError if no kernel can be built, if it cannot read pages of `page` keys, or if its loaders
-        cannot divide the panels of `of` evenly."""
+    def check(self, page: int | None = None, of: Decode | None = None, rows: int = 1) -> None:
+        """Raise ArgumentError if no kernel can be built, if it cannot read pages of `page` keys, if its loaders
+        cannot divide the panels of `of` evenly, or if a key head has more rows than the exchange."""
         check_fields(self, {"keys": WARP_KEYS, "cluster": 0, "prefetched": 0})
         odd = self.keys % WARP_KEYS or self.exchanged % EXCHANGE_STEP
         odd = odd or self.used_rows > ROWS or (self.blocks > 1 and self.used_rows < ROWS)
@@ -165,6 +165,11 @@ class DecodeConfig(Configuration):
                 expected=f"keys in multiples of {WARP_KEYS}, exchanged in multiples of {EXCHANGE_STEP}; copy_rows that "
                 "divide keys and pages",
                 got=self.name() + (f", pages of {page}" if page else ""), code="configuration"
+            )  # fmt: skip
+        if min(rows, ROWS) > self.used_rows:
+            raise ArgumentError(
+                "the warps exchange fewer rows than a key head has", expected=f"used_rows={min(rows, ROWS)} or more",
+                got=self.name(), consequence="the other rows would be lost", code="configuration",
             )  # fmt: skip
         if of is not None and not self.clusters(of):
             raise ArgumentError(

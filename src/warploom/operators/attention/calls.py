@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from ...errors import ArgumentError, ArgumentTypeError, CopyWarning, CostLimitError, SpillWarning
+from ...errors import ArgumentError, ArgumentTypeError, CopyWarning, CostLimitError
 from ...isa.dtypes import f32, s32, u32
 from ...kernels.blackwell.attention_config import Config as BlackwellConfig
 from ...plural import counted
@@ -45,12 +45,11 @@ from .machine import (
 from .mask_lists import lists_of
 from .request import CheckedCall, Request, read
 from .scales import arrays_and_numbers
+from .spills import warn_spills
 
 CACHE = LaunchCache(differentiable=True, patience=8)
 """The launches of `attention`, `attention_varlen` and `attention_decode`. Caches of keys grow at each step, so that a
 guard of their shapes pays only with many layers, or for a cache that does not grow."""
-SPILLED_BYTES = 64
-"""Bytes of a thread's registers in memory above which a call warns."""
 ARGUMENT_OF = {
     "Q": "q", "K": "k", "V": "v", "O": "out", "LSE": "lse", "q_ends": "cu_seqlens_q", "k_ends": "cu_seqlens_k",
 }  # fmt: skip
@@ -288,17 +287,6 @@ def check_machine(request: CheckedCall) -> None:
     check_gpu(EMULATED if q.device == "cpu" else gpu_of(q.index), "attention", HOPPER)
 
 
-def _warn_spills(spilled: int, program: Program) -> None:
-    """Say once that a kernel with a function, or of packed sequences, needs more registers than there are."""
-    if spilled > SPILLED_BYTES and warned().first(("attention spills", program.text)):
-        warnings.warn(
-            f"this attention kernel needs {spilled} bytes of registers more than its tiles leave, which are kept in "
-            "memory; it may be slow. Simpler functions of scores or masks, or config= with fewer keys, avoid it.",
-            SpillWarning,
-            stacklevel=outside(),
-        )
-
-
 def launch_bound(
     program: Program, request: CheckedCall, outs: dict[str, ArrayView], owned: dict[str, ArrayView],
     machine: Machine | None = None,
@@ -315,7 +303,7 @@ def launch_bound(
     on_cpu = request.views["q"].device == "cpu"
     launched = launch(program, bound, machine=(machine or H200(sms=EMULATED_SMS)) if on_cpu else None)
     if launched is not None:
-        _warn_spills(launched.launch.kernel.resources.spill_stores, program)
+        warn_spills(launched.launch.kernel.resources.spill_stores, program)
     copied = any(arrays[name].pointer != given.pointer for name, given in request.views.items())
     return None if copied else launched
 

@@ -12,6 +12,7 @@ What is kept holds code, numbers and members of libraries, so it keeps neither a
 
 from __future__ import annotations
 
+import dis
 import enum
 import functools
 import hashlib
@@ -133,8 +134,8 @@ class _Reader:
             raise ArgumentError(f"`{self.name}` calls itself", expected="functions without recursion", got=function)
         self.reading.append(id(function))
         code, globals_ = function.__code__, function.__globals__
-        names, in_order = _names_in(code)
-        used = tuple([name for name in in_order if name in globals_])
+        names, loaded = _names_in(code)
+        used = tuple([name for name in loaded if name in globals_])
         self.parts += [code, used]
         try:
             contents = [cell.cell_contents for cell in function.__closure__ or ()]
@@ -225,15 +226,17 @@ def _names(function: Any) -> frozenset[str]:
 
 @lru_cache(maxsize=1024)
 def _names_in(code: types.CodeType) -> tuple[frozenset[str], tuple[str, ...]]:
-    """Return the names, and the same in alphabetical order."""
+    """Return the names, and those that are loaded from globals, in alphabetical order: others are attributes."""
     found: set[str] = set()
+    loaded: set[str] = set()
     pending = [code]
     while pending:
         code = pending.pop()
         found.update(code.co_names)
+        loaded.update(step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
         found.update(each for each in code.co_consts if isinstance(each, str))
         pending += [each for each in code.co_consts if isinstance(each, types.CodeType)]
-    return frozenset(found), tuple(sorted(found))
+    return frozenset(found), tuple(sorted(loaded))
 
 
 def _of_library(value: Any) -> bool:

@@ -123,7 +123,7 @@ def fits(config: Any, call: Call) -> bool:
     if not isinstance(config, DecodeConfig):
         return False
     try:
-        config.check(call.page or None, of)
+        config.check(call.page or None, of, call.rows)
     except ArgumentError:
         return False
     return config.stages > 1 and config.shared_bytes(of) <= SHARED_BYTES - DECODE_RESERVE_BYTES

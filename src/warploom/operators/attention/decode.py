@@ -337,7 +337,7 @@ def run(
         config = cast(DecodeConfig, chosen(call, EMULATED if q.device == "cpu" else gpu_of(q.index)).config)
     if request.constant_lengths:
         config = replace(config, constant_lengths=True)
-    config.check(k.shape[1] if request.of.paged else None, request.of)
+    config.check(k.shape[1] if request.of.paged else None, request.of, rows)
     program = _program(request.of, config, None if q.device == "cpu" else settings.cache_dir)
     chunks = -(-rows // config.rows)
     memory = (_memory if kept else _memory_of_call)(request, config, q.shape[0] * k.shape[2] * chunks)

@@ -11,6 +11,7 @@ from ...runtime.program import Program
 from ..binding import Binding
 from ..execute import launch
 from .machine import EMULATED_SMS
+from .spills import warn_spills
 
 
 def launch_named(
@@ -23,4 +24,7 @@ def launch_named(
         tuple(arrays[name] for name in names), names, {k: v for k, v in numbers.items() if k in wanted}
     )  # fmt: skip
     on_cpu = bound.arrays[0].device == "cpu"
-    return launch(program, bound, machine=H200(sms=EMULATED_SMS) if on_cpu else None)
+    launched = launch(program, bound, machine=H200(sms=EMULATED_SMS) if on_cpu else None)
+    if launched is not None:
+        warn_spills(launched.launch.kernel.resources.spill_stores, program)
+    return launched
