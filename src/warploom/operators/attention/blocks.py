@@ -32,6 +32,14 @@ def check_block_mask(mask: Any, queries: tuple[int, ...], keys: int, place: str)
             "`block_mask` is not a block mask", expected="a BlockMask of torch's create_block_mask", got=mask,
             hint="a function of places is mask_mod=",
         )  # fmt: skip
+    if not _well_formed(mask):
+        raise ArgumentError(
+            "`block_mask` is not well-formed",
+            expected="4 dimensions of block numbers, 3 of their counts, also of full blocks if given, and two block sizes",
+            got=f"BLOCK_SIZE {mask.BLOCK_SIZE}, kv_indices {_shape(mask.kv_indices)}, kv_num_blocks "
+            f"{_shape(mask.kv_num_blocks)}",
+            hint="make it with create_block_mask or BlockMask.from_kv_blocks", code="wrong-shape",
+        )  # fmt: skip
     batch, length, heads, _ = queries
     indices, (height, width) = mask.kv_indices, mask.BLOCK_SIZE
     blocks = -(-length // height), -(-keys // width)
@@ -42,9 +50,33 @@ def check_block_mask(mask: Any, queries: tuple[int, ...], keys: int, place: str)
             expected=f"(1 or {batch}, 1 or {heads}, {blocks[0]}, {blocks[1]}) blocks of {height} x {width}",
             got=tuple(indices.shape), hint="make it for these lengths with create_block_mask", code="wrong-shape"
         )  # fmt: skip
+    made_for = getattr(mask, "seq_lengths", None) or (length, keys)
+    if made_for[0] < length or made_for[1] < keys:
+        raise ArgumentError(
+            "`block_mask` was made for shorter sequences", expected=f"{length} queries, {keys} keys",
+            got=f"{made_for[0]} and {made_for[1]}", hint="make it for these lengths with create_block_mask",
+            code="wrong-shape",
+        )  # fmt: skip
     found = view(indices, "block_mask").place
     if found != place:
         raise ArgumentError("`block_mask` is on another device", expected=place, got=found, hint="use .to(device)")
+
+
+def _well_formed(mask: Any) -> bool:
+    """True if block sizes are two positive numbers, and lists of blocks have the dimensions of their counts."""
+    sizes = mask.BLOCK_SIZE
+    if not isinstance(sizes, (tuple, list)) or len(sizes) != 2 or not all(type(x) is int and x > 0 for x in sizes):
+        return False
+    indices, full = _shape(mask.kv_indices), _shape(getattr(mask, "full_kv_indices", None))
+    pairs = [(indices, _shape(mask.kv_num_blocks))]
+    if full is not None or getattr(mask, "full_kv_num_blocks", None) is not None:
+        pairs.append((full, _shape(mask.full_kv_num_blocks)))
+    return all(lists is not None and lists == indices and len(lists) == 4 and lists[:3] == counts
+               for lists, counts in pairs)  # fmt: skip
+
+
+def _shape(array: Any) -> tuple[int, ...] | None:
+    return None if array is None else tuple(array.shape)
 
 
 def function_of(mask: Any) -> Any:

@@ -83,6 +83,8 @@ def attention_backward(
 
     Raises as `attention` does.
     """
+    if not isinstance(deterministic, bool):
+        raise ArgumentError("`deterministic` is unknown", expected="True or False", got=repr(deterministic))
     found = gradients(
         {"q": q, "k": k, "v": v} | ({} if sinks is None else {"sinks": sinks}), out, lse, grad,
         causal=causal, scale=scale, window=window, softcap=softcap, layout=layout, score_mod=score_mod,
