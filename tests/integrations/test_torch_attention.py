@@ -233,6 +233,22 @@ def test_blocks_alone_are_a_mask_and_one_of_the_wrong_shape_is_refused():
         warploom.attention(q, k, v, block_mask=mask, config=Config(keys=96))
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"BLOCK_SIZE": 64}, {"BLOCK_SIZE": (0, 64)}, {"BLOCK_SIZE": "ab"}, {"kv_indices": None},
+     {"kv_indices": torch.zeros(1, 1, dtype=torch.int32)}, {"kv_num_blocks": None},
+     {"kv_num_blocks": torch.zeros(1, 1, 5, dtype=torch.int32)}, {"full_kv_indices": None},
+     {"full_kv_num_blocks": torch.zeros(1, 1, 5, dtype=torch.int32)}, {"seq_lengths": (64, 100)}],
+)  # fmt: skip
+def test_block_masks_that_are_malformed_or_too_short_are_refused(change):
+    q, k, v = (torch.randn(1, 1, length, 64).bfloat16() for length in (64, 128, 128))
+    mask = create_block_mask(windowed, None, None, 64, 128, device="cpu", BLOCK_SIZE=64)
+    for name, value in change.items():
+        setattr(mask, name, value)
+    with refused("wrong-shape"):
+        warploom.attention(q, k, v, block_mask=mask)
+
+
 def test_a_function_that_is_made_anew_with_other_numbers_is_another():
     q, k, v, _ = (x.detach() for x in given())
 

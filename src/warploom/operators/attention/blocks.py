@@ -35,7 +35,7 @@ def check_block_mask(mask: Any, queries: tuple[int, ...], keys: int, place: str)
     if not _well_formed(mask):
         raise ArgumentError(
             "`block_mask` is not well-formed",
-            expected="4 dimensions of block numbers, 3 of their counts, also of full blocks if given, and two block sizes",
+            expected="block numbers of 4 dimensions, counts of the first 3, the same of full blocks, two block sizes",
             got=f"BLOCK_SIZE {mask.BLOCK_SIZE}, kv_indices {_shape(mask.kv_indices)}, kv_num_blocks "
             f"{_shape(mask.kv_num_blocks)}",
             hint="make it with create_block_mask or BlockMask.from_kv_blocks", code="wrong-shape",

@@ -101,7 +101,8 @@ def stream_for(device: str, index: int) -> int | None:
 
 def form_of(mask: Any) -> tuple[Any, ...]:
     """What the lists of a mask depend on beside its tensors."""
-    return tuple(mask.BLOCK_SIZE), function_of(mask) is None
+    size = mask.BLOCK_SIZE  # `check_block_mask` refuses what is no pair
+    return tuple(size) if isinstance(size, list) else size, function_of(mask) is None
 
 
 def lists_for(
