@@ -162,3 +162,12 @@ def test_scores_are_capped_beside_a_mask(first: int) -> None:
     wanted, sums = formula(q, capped[:, :, first:], v[:, :, first:])
     np.testing.assert_allclose(lse, sums, atol=4e-3)
     assert np.linalg.norm(out - wanted) <= 0.01 * np.linalg.norm(wanted)
+
+
+@pytest.mark.parametrize("way, exponent, kept", [("dense", -64, True), ("dense", -100, False), ("decode", -100, True)])
+def test_small_values_keep_their_precision_or_are_zeros(way: str, exponent: int, kept: bool) -> None:
+    draw = np.random.default_rng(0)
+    q, k, v = (draw.standard_normal((1, 1, n, DIM)).astype(ml_dtypes.bfloat16) for n in (1, 20, 20))
+    small = (v.astype(np.float64) * 2.0**exponent).astype(ml_dtypes.bfloat16)
+    usual, found = (np.asarray(WAYS[way](q, k, each)[0], np.float64) for each in (v, small))
+    np.testing.assert_array_equal(found, usual * 2.0**exponent if kept else 0)
