@@ -75,6 +75,19 @@ def test_what_a_function_captures_is_told_apart(one: Any, other: Any) -> None:
     assert token(scaled(one)) != token(scaled(other))
 
 
+HALF, THIRD = 0.5, 0.25
+
+
+@pytest.mark.parametrize("one, other", [
+    (lambda s, b, h, i, j: torch.exp(torch.sin(s)), lambda s, b, h, i, j: torch.sin(torch.exp(s))),
+    (lambda s, b, h, i, j: s * HALF - THIRD, lambda s, b, h, i, j: s * THIRD - HALF),
+    (lambda s, b, h, i, j: (lambda: s.exp().sin())(), lambda s, b, h, i, j: (lambda: s.sin().exp())()),
+    (lambda s, b, h, i, j: (lambda x, y: x - y)(x=s, y=i), lambda s, b, h, i, j: (lambda y, x: x - y)(x=s, y=i)),
+])  # fmt: skip
+def test_functions_that_differ_only_in_the_order_of_their_names_are_other_kernels(one: Any, other: Any) -> None:
+    assert captured(one, "score_mod").function.key != captured(other, "score_mod").function.key
+
+
 def test_what_has_changed_inside_of_what_is_captured_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers, table, held = [1.0, 2.0], {"a": 1}, SimpleNamespace(by=1.0, inner=SimpleNamespace(by=3))
     module = ModuleType("module_of_a_user")

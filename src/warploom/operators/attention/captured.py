@@ -274,10 +274,6 @@ def _description(value: Any) -> str:
     return repr(value) if name is None else f"{_defined_in(value)} {getattr(value, '__qualname__', name)}"
 
 
-def _constants(code: types.CodeType) -> list[Any]:
-    return [_constants(each) + [each.co_code] if isinstance(each, types.CodeType) else each for each in code.co_consts]
-
-
 def read(function: Any, name: str) -> Contents:
     """Read a score or mask function and what it captures. Raises ArgumentError, ArgumentTypeError."""
     reader = _Reader(name)
@@ -327,7 +323,9 @@ def _spelled(part: Any) -> Any:
     """A part of a token in a form that is the same in every process."""
     if not isinstance(part, types.CodeType):
         return part
-    return part.co_code.hex(), _constants(part), _names_in(part)[1]
+    signature = part.co_argcount, part.co_posonlyargcount, part.co_kwonlyargcount, part.co_flags
+    names = part.co_names, part.co_varnames, part.co_cellvars, part.co_freevars  # code names them by their places here
+    return part.co_code.hex(), part.co_exceptiontable.hex(), signature, names, [*map(_spelled, part.co_consts)]
 
 
 def _view_of(array: Any, name: str) -> ArrayView:
