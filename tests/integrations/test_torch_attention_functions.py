@@ -177,6 +177,30 @@ def test_gradients_go_through_functions_of_scores_and_masks(score_mod, mask_mod,
     assert all(bool(x.isfinite().all()) for x in first)
 
 
+def test_gradients_are_those_of_the_functions_in_the_call():
+    factors, limit = [0.5], 3
+
+    def call(q, k, v):
+        nonlocal limit
+        mask = create_block_mask(lambda b, h, i, j: j <= i + limit, None, None, 24, 24, device="cpu", BLOCK_SIZE=64)
+        out = wt.flex_attention(q, k, v, lambda s, b, h, i, j: s * factors[0], mask, enable_gqa=True)
+        factors[0], limit, mask.kv_num_blocks = 2.0, 30, torch.zeros_like(mask.kv_num_blocks)
+        return out
+
+    wanted = lambda q, k, v: exact(q, k, v, lambda s, *_: s * 0.5, lambda b, h, i, j: j <= i + 3)  # noqa: E731
+    compared(call, wanted, given(24, 24, 16))
+
+
+def test_a_tensor_that_a_function_or_a_mask_reads_may_not_be_written_before_the_gradient():
+    limit = torch.tensor(20)
+    mask = create_block_mask(lambda b, h, i, j: j < limit, None, None, 8, 8, device="cpu", BLOCK_SIZE=64)
+    for written in (limit, mask.kv_num_blocks, SLOPES):
+        out = wt.flex_attention(*given(8, 8), alibi, mask, enable_gqa=True)
+        written += 0
+        with pytest.raises(RuntimeError, match="inplace"):
+            out.sum().backward()
+
+
 def test_logarithms_of_modified_scores_have_a_gradient():
     tensors = given(40, 40)
     theirs = [tensor.detach().double().requires_grad_() for tensor in tensors]

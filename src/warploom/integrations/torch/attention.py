@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ...errors import ArgumentError, ArgumentTypeError
 from ...operators.attention import calls, gradients
-from ...operators.attention.captured import read
+from ...operators.attention.functional import frozen
 from ...operators.attention.request import LAYOUTS, check_options, fits_head
 from ...operators.dispatch_hook import refuse_gradients
 from .arguments import SIXTEEN, end_graph, plain
@@ -31,6 +31,7 @@ from .tracing import constant_result, outside_graphs, untraced
 __all__ = ["attend", "flex_attention", "scaled_dot_product_attention"]
 
 UNLIMITED = -1
+FUNCTIONS = ("score_mod", "mask_mod", "block_mask")
 SCHEMA = (
     "attention"
     "(Tensor q, Tensor k, Tensor v, Tensor? sinks, str causal, float? scale, int left, int right, float? softcap, "
@@ -316,12 +317,16 @@ untraced(calls.attention)
 @outside_graphs
 def modified(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, options: dict[str, Any]) -> tuple[Tensor, Tensor]:
     """The result and the logarithms. Raises ArgumentError like `warploom.attention`, and if a function captures a
-    tensor that requires a gradient."""
-    for name in ("score_mod", "mask_mod"):
-        if options[name] is not None:
-            given = read(options[name], name).arrays.values()
-            refuse_gradients({f"a tensor that {name} captures": each for each in given})
-    found: tuple[Tensor, Tensor] = _Modified.apply(q, k, v, sinks, options)
+    tensor that requires a gradient.
+
+    The gradient is that of the functions as they are now. As for q, k and v, torch refuses it if a tensor that it needs
+    is written in between.
+    """
+    functions, arrays = frozen(*[options[name] for name in FUNCTIONS])
+    for each in arrays:
+        refuse_gradients({"a tensor that a function of scores or masks captures": each})
+    saved = [each for each in arrays if isinstance(each, Tensor) and not each.is_inference()]
+    found: tuple[Tensor, Tensor] = _Modified.apply(q, k, v, sinks, options | functions, saved)
     return found
 
 
@@ -330,18 +335,18 @@ class _Modified(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, options: dict[str, Any]
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, options: dict[str, Any], read: list[Tensor]
     ) -> tuple[Tensor, Tensor]:
         with torch.autocast(q.device.type, enabled=False):
             out, lse = calls.attention(q, k, v, sinks=sinks, return_lse=True, **options)
-        ctx.save_for_backward(q, k, v, sinks, out, lse)
+        ctx.save_for_backward(q, k, v, sinks, out, lse, *read)
         ctx.options = options
         ctx.set_materialize_grads(False)
         return out, lse
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, lse_grad: Tensor | None) -> Any:
-        q, k, v, sinks, out, lse = ctx.saved_tensors
+        q, k, v, sinks, out, lse, *_ = ctx.saved_tensors
         grad, lse_grad = spread(of_result(grad, out)), spread(lse_grad)
         with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
             tensors = {"q": q, "k": k, "v": v}
@@ -350,4 +355,4 @@ class _Modified(torch.autograd.Function):
         made = [found.dq, found.dk, found.dv, sunk]
         if torch.is_grad_enabled():  # create_graph=True: the gradient itself must be differentiable
             made = [None if each is None else OnceDifferentiable.apply(each, grad, lse_grad, q, k, v) for each in made]
-        return *made, None
+        return *made, None, None

@@ -82,7 +82,8 @@ def _shape(array: Any) -> tuple[int, ...] | None:
 def function_of(mask: Any) -> Any:
     """Return the function to apply in partial blocks, or None if all of a block is visible."""
     found = getattr(mask, "mask_mod", None)
-    return None if getattr(found, "__name__", "") == "noop_mask" else found
+    nothing = getattr(sys.modules.get("torch.nn.attention.flex_attention"), "noop_mask", None)
+    return None if found is nothing else found
 
 
 def tile_lists(mask: Any, rows: int, size: int, queries: int, keys: int) -> dict[str, ArrayView]:

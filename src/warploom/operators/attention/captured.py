@@ -104,6 +104,8 @@ class _Reader:
 
     def read(self, function: Any) -> Give:
         """Return a callable that rebuilds the function from the stand-ins."""
+        if isinstance(function, Contents):
+            return self._read_before(function)
         if isinstance(function, functools.partial):
             names = _names(function.func)
             called = self._kept(function.func, names)
@@ -157,6 +159,13 @@ class _Reader:
 
         return make
 
+    def _read_before(self, contents: Contents) -> Give:
+        """Take a function as it was read, with the arrays that it captured then."""
+        self.parts.append(contents.token)
+        numbers = [self._array(array) for array in contents.arrays.values()]
+        make = contents.make  # the contents hold the arrays
+        return lambda making: make(Rebuild([making.stand_ins[number] for number in numbers]))
+
     def _kept(self, value: Any, names: frozenset[str]) -> Give:
         """Read a captured value; `names`: names in the function, some of which may be attributes."""
         if isinstance(value, np.generic):
@@ -181,7 +190,7 @@ class _Reader:
             self.parts.append(f"{len(value)} by {list(value)!r}")
             pairs = {key: self._kept(one, names) for key, one in value.items()}
             return lambda making: {key: give(making) for key, give in pairs.items()}
-        if isinstance(value, (types.FunctionType, types.MethodType, functools.partial)):
+        if isinstance(value, (types.FunctionType, types.MethodType, functools.partial, Contents)):
             return self.read(value)
         return self._object(value, names)
 
@@ -275,7 +284,12 @@ def _description(value: Any) -> str:
 
 
 def read(function: Any, name: str) -> Contents:
-    """Read a score or mask function and what it captures. Raises ArgumentError, ArgumentTypeError."""
+    """Read a score or mask function and what it captures, unless it was read before.
+
+    Raises ArgumentError, ArgumentTypeError.
+    """
+    if isinstance(function, Contents):
+        return function
     reader = _Reader(name)
     make = reader.read(function)
     prefix = name.partition("_")[0]
@@ -321,6 +335,8 @@ def _new(contents: Contents, arrays: tuple[Any, ...]) -> Function:
 
 def _spelled(part: Any) -> Any:
     """A part of a token in a form that is the same in every process."""
+    if isinstance(part, tuple):
+        return [*map(_spelled, part)]
     if not isinstance(part, types.CodeType):
         return part
     signature = part.co_argcount, part.co_posonlyargcount, part.co_kwonlyargcount, part.co_flags

@@ -8,6 +8,7 @@ the size of the kernel's tiles is known after the first call of a key.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from ...runtime.arrays import view
@@ -16,6 +17,7 @@ from ...runtime.launch_template import Launched
 from .blocks import dense_function, function_of, is_block_mask
 from .captured import read
 from .machine import configured, machine_for
+from .mask_lists import LISTS as OF_MASK
 from .mask_lists import form_of, kinds_for, lists_for, stream_for
 from .request import CheckedCall, Request, exchanged
 
@@ -75,6 +77,26 @@ class Functional:
             views = dict(zip(launched.arrays, launched.views, strict=True))
             everything |= {name: views[name].owner for name in LISTS}
         return everything
+
+
+def frozen(score_mod: Any, mask_mod: Any, block_mask: Any) -> tuple[dict[str, Any], list[Any]]:
+    """The functions as they are now, for a later call, and the arrays that they read: neither a changed number, nor a
+    changed attribute of the mask, changes what is returned.
+
+    Raises ArgumentError, ArgumentTypeError.
+    """
+    given = {"score_mod": score_mod, "mask_mod": mask_mod}
+    found = {name: None if each is None else read(each, name) for name, each in given.items()}
+    arrays = [array for each in found.values() if each is not None for array in each.arrays.values()]
+    if block_mask is None or not is_block_mask(block_mask):
+        return found | {"block_mask": block_mask}, arrays
+    inside = function_of(block_mask)
+    contents = None if inside is None else read(inside, "mask_mod")
+    tensors = {part: getattr(block_mask, part, None) for part in OF_MASK}
+    arrays += [] if contents is None else contents.arrays.values()
+    arrays += [tensor for tensor in tensors.values() if tensor is not None]
+    kept = SimpleNamespace(**tensors, BLOCK_SIZE=tuple(block_mask.BLOCK_SIZE), mask_mod=contents)
+    return found | {"block_mask": kept}, arrays
 
 
 def _tiles_key(static: Any, given: Mapping[str, Any]) -> tuple[Any, ...]:
