@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+from collections import deque
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -172,6 +173,9 @@ NOT_THERE = {
     "math": lambda s, b, h, i, j: __import__("math").exp(s),
     "bits of floats": lambda s, b, h, i, j: s & 1,
     "another type": lambda s, b, h, i, j: s.to(torch.bfloat16),
+    "a call of an object": lambda s, b, h, i, j: LAYER(s),
+    "a comparison of objects": lambda s, b, h, i, j: s if LAYER == OTHER else -s,
+    "a loop over an object": lambda s, b, h, i, j: sum(x * s for x in LAYER),
     "an index that is a float": lambda s, b, h, i, j: NUMBERS[s],
     "an index that is a truth": lambda s, b, h, i, j: NUMBERS[i > j],
     "a slice": lambda s, b, h, i, j: NUMBERS[1:][i],
@@ -203,6 +207,25 @@ class Layer:
 
     def __call__(self, s, b, h, i, j):
         return self.modify(s, b, h, i, j)
+
+
+class Fields(NamedTuple):
+    factor: Any
+
+
+class Entries(dict):  # type: ignore[type-arg]
+    """As a configuration whose entries are attributes."""
+
+    __getattr__ = dict.__getitem__
+
+
+class Cached(Layer):
+    @functools.cache  # noqa: B019
+    def scaled(self, x):
+        return x * self.factor
+
+    def modify(self, s, b, h, i, j):
+        return self.scaled(s)
 
 
 FACTOR = 0.0
@@ -242,6 +265,15 @@ WAYS = {
     "a method": lambda x: Layer(x).modify,
     "an object that is called": Layer,
     "arguments in front": lambda x: functools.partial(lambda y, s, b, h, i, j: s * y, x),
+    "a field": lambda x: (lambda y: lambda s, b, h, i, j: s * y.factor)(Fields(x)),
+    "a field that is an array": lambda x: (lambda y: lambda s, b, h, i, j: s * y.factor)(Fields(torch.tensor(x))),
+    "an entry that is an attribute": lambda x: (lambda y: lambda s, b, h, i, j: s * y.factor)(Entries(factor=x)),
+    "a cached function": lambda x: (lambda f: lambda s, b, h, i, j: f(s))(functools.cache(lambda s: s * x)),
+    "a cached method": lambda x: Cached(x).modify,
+    "an element of a set": lambda x: (lambda y: lambda s, b, h, i, j: s * (2.0 if 2.0 in y else 5.0))({x, -1.0}),
+    "a truth": lambda x: (lambda y: lambda s, b, h, i, j: s * (5.0 if y else 2.0))(deque(range(int(x - 2)))),
+    "a range": lambda x: (lambda y: lambda s, b, h, i, j: s * float(y[-1]))(range(int(x) + 1)),
+    "a compiled function": lambda x: (lambda f: lambda s, b, h, i, j: f(s))(torch.compile(lambda s: s * x)),
     "an array of no dimension": lambda x: (lambda y: lambda s, b, h, i, j: s * y)(torch.tensor(x)),
     "an attribute that is an array": lambda x: Layer(torch.tensor(x)).modify,
 }
@@ -258,6 +290,10 @@ def test_a_captured_value_is_the_one_that_it_has_now(way: str) -> None:
         keys.add(made.function.key)
         arrays += len(made.arrays)
     assert len(keys) == (1 if arrays else 2)
+
+
+LAYER, OTHER, ITSELF = Layer(1.0), Layer(1.0), [1.0]  # type: ignore[var-annotated]
+ITSELF.append(ITSELF)
 
 
 class Doubled(torch.autograd.Function):
@@ -286,7 +322,9 @@ def test_a_function_may_have_the_name_of_a_method_that_it_calls() -> None:
      ((lambda y: lambda s, b, h, i, j: s + y[i])(torch.zeros(0)), ArgumentError),
      ((lambda y: lambda s, b, h, i, j: s + y[i])(torch.zeros(2, dtype=torch.float64)), ArgumentTypeError),
      ((lambda y: lambda s, b, h, i, j: s + y[i])(np.zeros(3)[::-1].astype(np.float32)[::-1]), ArgumentError),
-     (Doubled.apply, ArgumentTypeError)],
+     (Doubled.apply, ArgumentTypeError), (torch.no_grad()(lambda s, b, h, i, j: s), ArgumentTypeError),
+     ((lambda f: lambda s, b, h, i, j: f(s))(torch.no_grad()(lambda s: s)), ArgumentTypeError),
+     ((lambda y: lambda s, b, h, i, j: s + y[0])(ITSELF), ArgumentError)],
 )  # fmt: skip
 def test_functions_that_cannot_be_taken_are_refused(function: Any, error: type[Exception]) -> None:
     with pytest.raises(error):

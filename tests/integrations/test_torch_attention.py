@@ -270,6 +270,24 @@ def test_functions_that_cannot_become_part_of_a_kernel_are_refused(options):
         warploom.attention(q, k, v, **options)
 
 
+def test_a_mask_function_is_not_taken_for_torchs_by_its_name():
+    def noop_mask(b, h, i, j):
+        return j < 3
+
+    q, k, v = (torch.randn(1, 1, 8, 64).bfloat16() for _ in range(3))
+    mask = create_block_mask(noop_mask, None, None, 8, 8, device="cpu", BLOCK_SIZE=64)
+    out = wt.flex_attention(q, k, v, None, mask)
+    torch.testing.assert_close(out.double(), masked(q, k, v, noop_mask)[0], atol=0.02, rtol=0)
+
+
+def test_what_is_no_tensor_of_four_dimensions_is_refused_as_that():
+    q, k, v = (torch.randn(2, length, 16).bfloat16() for length in (8, 9, 9))
+    with refused("argument", got="torch array of bf16, shape (2, 8, 16), on the CPU"):
+        wt.flex_attention(q, k, v)
+    with refused("argument-type"):
+        wt.flex_attention(None, k, v)
+
+
 @pytest.mark.parametrize("fault", [lambda x: x if x > 0 else -x, lambda x: {}[1]])
 def test_a_fault_in_a_function_of_scores_names_the_line_of_the_function(fault):
     q, k, v, _ = (x.detach() for x in given())

@@ -34,7 +34,10 @@ DERIVED = {
     "sums": lambda x: 3 - (x * 2 + 1 - x / 4) + -x,
     "products": lambda x: x**3 * 0.5 - 2 * x * x + (1 + x) * (x - 1),
     "quotients": lambda x: (1 + x) / (x * x + 2) + 3 / (2 + abs(x)),
-    "where": lambda x: torch.where(x > 0.3, x * x, 5.0 - x) + torch.where(x < 0, 1.0, 2.0),
+    "where": lambda x: (
+        torch.where(x > 0.3, x * x, 5.0 - x) + torch.where(x < 0, 1.0, 2.0) + torch.masked_fill(x * x, x < 1, 3.0)
+        + x.masked_fill(x > 2, -1.0)
+    ),
     "abs": lambda x: torch.abs(x) * 2 + x.abs(),
     "extremes": lambda x: torch.maximum(x, 0.5 - x) + torch.minimum(x * x, 1 + 0 * x),
     "clamp": lambda x: torch.clamp(x, min=-1, max=1) * 2 + torch.clamp(x, max=0.5) * x,

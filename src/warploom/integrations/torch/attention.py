@@ -183,7 +183,8 @@ def flex_attention(
     Tensors that require gradients get them, also through the log-sum-exp. Raises ArgumentError and ArgumentTypeError
     as `warploom.attention` does.
     """
-    if not enable_gqa and query.shape[1] != key.shape[1]:
+    check_tensors({"query": query, "key": key, "value": value})
+    if not enable_gqa and query.ndim == key.ndim == 4 and query.shape[1] != key.shape[1]:
         raise ArgumentError(
             "query and key have other numbers of heads", expected=f"{query.shape[1]} key heads, or enable_gqa=True",
             got=key.shape[1],

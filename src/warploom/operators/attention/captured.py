@@ -12,16 +12,12 @@ What is kept holds code, numbers and members of libraries, so it keeps neither a
 
 from __future__ import annotations
 
-import dis
-import enum
 import functools
 import hashlib
 import inspect
-import sys
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,6 +27,17 @@ from ...isa.dtypes import bf16, f16, f32, pred, s8, s16, s32, s64, u8
 from ...kernels.hopper.attention_functions import Function
 from ...runtime.arrays import ArrayView, is_array, view
 from ...runtime.launch_cache import bounded
+from .captured_names import (
+    LIBRARIES,
+    WHOLE,
+    defined_in,
+    description,
+    module_of,
+    names_in,
+    names_of,
+    of_library,
+    spelled,
+)
 from .limits import ELEMENTS, check_countable
 
 PARAMETERS = {
@@ -38,10 +45,9 @@ PARAMETERS = {
 }  # fmt: skip
 """The parameters with which the functions are called."""
 TYPES = (f32, bf16, f16, s32, s64, s16, s8, u8, pred)
-LIBRARIES = ("torch", "math", "numpy", "builtins", "operator")
-"""Modules whose functions and types are the same in every run."""
 OF_MODULE = ("__builtins__", "__name__", "__package__")
 """Globals that a function needs without naming them."""
+CONTAINERS = (tuple, list, dict, set, frozenset)
 Give = Callable[["Rebuild"], Any]
 """Makes the in-kernel form of a captured value."""
 
@@ -83,13 +89,32 @@ class Rebuild:
 
 
 class Placeholder:
-    """A stand-in for an object, with the attributes that the function names."""
+    """A stand-in for an object, with the attributes that the function names. `true`: its truth."""
 
-    def __init__(self, called: str) -> None:
-        self._called = called
+    def __init__(self, called: str, true: bool = True) -> None:
+        self._called, self._true = called, true
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"{self._called} has no attribute {name!r} inside the kernel")
+
+    def __bool__(self) -> bool:
+        return self._true
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (other is not None and self._refuse("compare it by `is`, or its attributes"))
+
+    __hash__ = object.__hash__
+
+    def _refuse(self, hint: str) -> Any:
+        raise TypeError(f"{self._called} has only attributes and methods inside the kernel: {hint}")
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        self._refuse("give what __call__ does a name, and call that")
+
+    def __getitem__(self, _: Any) -> Any:
+        self._refuse("only lists, tuples, dicts, sets and arrays have entries")
+
+    __iter__ = __len__ = __contains__ = lambda self, *_: self[0]
 
 
 @dataclass
@@ -106,8 +131,12 @@ class _Reader:
         """Return a callable that rebuilds the function from the stand-ins."""
         if isinstance(function, Contents):
             return self._read_before(function)
+        if isinstance(function, functools._lru_cache_wrapper):  # a value in the kernel is a new one in each kernel
+            return self.read(function.__wrapped__)
+        if isinstance(function, types.FunctionType):  # that torch.compile was given
+            function = getattr(function, "_torchdynamo_orig_callable", function)
         if isinstance(function, functools.partial):
-            names = _names(function.func)
+            names = names_of(function.func)
             called = self._kept(function.func, names)
             self.parts.append("partial")
             first, named = self._kept(function.args, names), self._kept(function.keywords, names)
@@ -120,23 +149,28 @@ class _Reader:
                 )
             function = types.MethodType(method, function)
         if isinstance(function, types.MethodType):
-            if _module(function.__func__) in LIBRARIES:
+            if module_of(function.__func__) in LIBRARIES:
                 raise ArgumentTypeError(
                     f"`{self.name}` calls a method of a library, which cannot become part of a kernel",
                     expected="a function of torch's functions", got=function.__qualname__,
-                    hint="torch.autograd.Function.apply cannot be traced: write its forward pass",
+                    hint="pass the `forward` of a module; of a torch.autograd.Function write the forward pass",
                 )  # fmt: skip
-            own = self._kept(function.__self__, _names(function))
+            own = self._kept(function.__self__, names_of(function))
             called = self.read(function.__func__)
             return lambda making: functools.partial(called(making), own(making))
         return self._function(function)
 
     def _function(self, function: types.FunctionType) -> Give:
+        if module_of(function) in LIBRARIES and "flex_attention" not in defined_in(function):
+            raise ArgumentTypeError(
+                f"`{self.name}` is, or calls, a function that a library has wrapped", expected="a function of your own",
+                got=f"{function.__qualname__}, of {defined_in(function)}", hint="use it without its decorator",
+            )  # fmt: skip
         if id(function) in self.reading:
             raise ArgumentError(f"`{self.name}` calls itself", expected="functions without recursion", got=function)
         self.reading.append(id(function))
         code, globals_ = function.__code__, function.__globals__
-        names, loaded = _names_in(code)
+        names, loaded = names_in(code)
         used = tuple([name for name in loaded if name in globals_])
         self.parts += [code, used]
         try:
@@ -170,49 +204,78 @@ class _Reader:
         """Read a captured value; `names`: names in the function, some of which may be attributes."""
         if isinstance(value, np.generic):
             value = value.item()
-        if value is None or isinstance(value, (bool, int, float, complex, str, bytes)) or _of_library(value):
-            self.parts.append(_description(value))
+        if isinstance(value, WHOLE) or of_library(value):
+            self.parts.append(description(value))
             return lambda _: value
         if isinstance(value, types.BuiltinFunctionType):  # of an object: the `get` of a dict
             called = value.__name__
             self.parts.append(f"its {called}")
             own = self._kept(value.__self__, names)
             return lambda making: getattr(own(making), called)
-        if is_array(value):
+        if isinstance(value, CONTAINERS):
+            return self._container(value, names)
+        if _is_array(value):
             number = self._array(value)
             return lambda making: making.stand_ins[number]
-        if isinstance(value, (tuple, list)):
-            kind = type(value) if type(value) in (tuple, list) else list
-            self.parts.append(f"{kind.__name__} of {len(value)}")
-            each = [self._kept(one, names) for one in value]
-            return lambda making: kind(give(making) for give in each)
-        if isinstance(value, dict):
-            self.parts.append(f"{len(value)} by {list(value)!r}")
-            pairs = {key: self._kept(one, names) for key, one in value.items()}
-            return lambda making: {key: give(making) for key, give in pairs.items()}
-        if isinstance(value, (types.FunctionType, types.MethodType, functools.partial, Contents)):
+        if isinstance(
+            value, (types.FunctionType, types.MethodType, functools.partial, functools._lru_cache_wrapper, Contents)
+        ):
             return self.read(value)
         return self._object(value, names)
+
+    def _container(self, value: Any, names: frozenset[str]) -> Give:
+        """Read a container, and the attributes that a class of the caller's adds: the fields of a named tuple."""
+        if id(value) in self.reading:
+            raise ArgumentError(f"`{self.name}` captures what contains itself", got=type(value).__name__)
+        self.reading.append(id(value))
+        kind: Any = next(each for each in CONTAINERS if isinstance(value, each))
+        plain, keys = type(value) is kind, list(value) if kind is dict else []
+        self.parts += [f"{kind.__name__} of {len(value)}", repr(keys)]
+        inside = value.values() if kind is dict else value if kind in (tuple, list) else sorted(value, key=repr)
+        each = [self._kept(one, names) for one in inside]
+        attributes = {} if plain else self._attributes(value, names, kind)
+        made_of = kind if plain else type(type(value).__name__, (kind,), {})
+        self.reading.pop()
+
+        def make(making: Rebuild) -> Any:
+            items = [give(making) for give in each]
+            made = made_of(zip(keys, items, strict=True) if kind is dict else items)
+            for name, give in attributes.items():
+                setattr(made, name, give(making))
+            return made
+
+        return make
+
+    def _attributes(self, value: Any, names: frozenset[str], without: type = object) -> dict[str, Give]:
+        """Read the attributes that the function names, but those of a class that stays."""
+        found = {}
+        for name in sorted(names):
+            if name.startswith("__") or hasattr(without, name):
+                continue
+            try:
+                given = getattr(value, name)
+            except Exception:  # a property; the name may be of something else
+                continue
+            self.parts.append(f".{name}")
+            found[name] = self._kept(given, names)
+        return found
 
     def _object(self, value: Any, names: frozenset[str]) -> Give:
         """Read an object: the attributes that the function names."""
         key, called, known = (id(value), names), type(value).__name__, len(self.objects)
+        true = not any(hasattr(type(value), each) for each in ("__bool__", "__len__")) or bool(value)
         number = self.objects.setdefault(key, len(self.objects))
         attributes: dict[str, Give] = {}
         if number < known:
             self.parts.append(f"object {number}")
         else:
             self.held.append(value)  # what a property has made would make room for another of the same id
-            self.parts.append(f"object {number}: {called}")
-            for name in sorted(names):
-                found = inspect.getattr_static(value, name, None) is not None or hasattr(value, name)
-                if found and not name.startswith("__"):
-                    self.parts.append(f".{name}")
-                    attributes[name] = self._kept(getattr(value, name), names)
+            self.parts.append(f"object {number}: {called}, {true}")
+            attributes |= self._attributes(value, names)
 
         def make(making: Rebuild) -> Any:
             if number not in making.objects:
-                made = making.objects[number] = Placeholder(called)
+                made = making.objects[number] = Placeholder(called, true)
                 for name, give in attributes.items():
                     setattr(made, name, give(making))
             return making.objects[number]
@@ -227,60 +290,12 @@ class _Reader:
         return self.numbers[id(value)]
 
 
-def _names(function: Any) -> frozenset[str]:
-    """Return the names and strings in a function and in its nested functions; strings may name attributes."""
-    code = getattr(getattr(function, "__func__", function), "__code__", None)
-    return frozenset() if code is None else _names_in(code)[0]
-
-
-@lru_cache(maxsize=1024)
-def _names_in(code: types.CodeType) -> tuple[frozenset[str], tuple[str, ...]]:
-    """Return the names, and those that are loaded from globals, in alphabetical order: others are attributes."""
-    found: set[str] = set()
-    loaded: set[str] = set()
-    pending = [code]
-    while pending:
-        code = pending.pop()
-        found.update(code.co_names)
-        loaded.update(step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
-        found.update(each for each in code.co_consts if isinstance(each, str))
-        pending += [each for each in code.co_consts if isinstance(each, types.CodeType)]
-    return frozenset(found), tuple(sorted(loaded))
-
-
-def _of_library(value: Any) -> bool:
-    """True for a known library or a member of one: torch, torch.exp, float, torch.float32, and for functions in C."""
-    if isinstance(value, enum.Enum):
-        return True
-    if isinstance(value, types.ModuleType):
-        root = value.__name__.partition(".")[0]
-        return root in LIBRARIES or root in sys.stdlib_module_names
-    if isinstance(value, types.BuiltinFunctionType):  # not of an object
-        return isinstance(value.__self__, (types.ModuleType, type, types.NoneType))
-    if isinstance(value, types.FunctionType):
-        return _module(value) in LIBRARIES and "flex_attention" not in _defined_in(value)
-    if isinstance(value, (type, np.ufunc)):
-        return _module(value) in LIBRARIES
-    return type(value).__module__ == "torch" and type(value).__name__ in ("dtype", "device")
-
-
-def _module(value: Any) -> str:
-    """The name of the package that a function or type is from."""
-    return _defined_in(value).partition(".")[0]
-
-
-def _defined_in(value: Any) -> str:
-    """The name of the module; of a function not `__module__`, which functools.wraps copies."""
-    if isinstance(value, types.FunctionType):
-        return str(value.__globals__.get("__name__"))
-    return getattr(value, "__module__", None) or "builtins"
-
-
-def _description(value: Any) -> str:
-    if isinstance(value, enum.Enum):
-        return f"{type(value).__qualname__} {value!r} {value.value!r}"
-    name = getattr(value, "__name__", None)
-    return repr(value) if name is None else f"{_defined_in(value)} {getattr(value, '__qualname__', name)}"
+def _is_array(value: Any) -> bool:
+    """Also of an object whose attributes raise what they please."""
+    try:
+        return is_array(value)
+    except Exception:
+        return False
 
 
 def read(function: Any, name: str) -> Contents:
@@ -328,20 +343,9 @@ def _new(contents: Contents, arrays: tuple[Any, ...]) -> Function:
             expected=f"({', '.join(PARAMETERS[name])})",
             got=str(error),
         ) from None
-    key = hashlib.sha256(repr(([*map(_spelled, contents.token)], arrays)).encode()).hexdigest()
+    key = hashlib.sha256(repr(([*map(spelled, contents.token)], arrays)).encode()).hexdigest()
     where = _line_of(contents.function)
     return Function(key, arrays, lambda values, stand_ins: make(Rebuild(stand_ins))(*values), where)
-
-
-def _spelled(part: Any) -> Any:
-    """A part of a token in a form that is the same in every process."""
-    if isinstance(part, tuple):
-        return [*map(_spelled, part)]
-    if not isinstance(part, types.CodeType):
-        return part
-    signature = part.co_argcount, part.co_posonlyargcount, part.co_kwonlyargcount, part.co_flags
-    names = part.co_names, part.co_varnames, part.co_cellvars, part.co_freevars  # code names them by their places here
-    return part.co_code.hex(), part.co_exceptiontable.hex(), signature, names, [*map(_spelled, part.co_consts)]
 
 
 def _view_of(array: Any, name: str) -> ArrayView:
