@@ -268,6 +268,15 @@ def test_blocks_alone_are_a_mask_in_gradients():
     compared(call, lambda q, k, v: exact(q, k, v, mask_mod=seen), given(40, 100))
 
 
+def test_masks_are_checked_in_calls_with_gradients():
+    short = create_block_mask(near, None, None, 8, 8, device="cpu", BLOCK_SIZE=64)
+    malformed = create_block_mask(near, None, None, 9, 9, device="cpu", BLOCK_SIZE=64)
+    malformed.BLOCK_SIZE = 64
+    for mask in (short, malformed):
+        with pytest.raises(ArgumentError):
+            wt.flex_attention(*given(9, 9), None, mask, enable_gqa=True)
+
+
 def test_what_functions_capture_has_no_gradient_and_that_is_said():
     q, k, v = given(8, 8)
     wanted = torch.randn(2, requires_grad=True)

@@ -95,7 +95,9 @@ def frozen(score_mod: Any, mask_mod: Any, block_mask: Any) -> tuple[dict[str, An
     tensors = {part: getattr(block_mask, part, None) for part in OF_MASK}
     arrays += [] if contents is None else contents.arrays.values()
     arrays += [tensor for tensor in tensors.values() if tensor is not None]
-    kept = SimpleNamespace(**tensors, BLOCK_SIZE=tuple(block_mask.BLOCK_SIZE), mask_mod=contents)
+    size, made_for = block_mask.BLOCK_SIZE, getattr(block_mask, "seq_lengths", None)
+    size = tuple(size) if isinstance(size, list) else size
+    kept = SimpleNamespace(**tensors, BLOCK_SIZE=size, seq_lengths=made_for, mask_mod=contents)
     return found | {"block_mask": kept}, arrays
 
 
