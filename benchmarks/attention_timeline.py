@@ -4,7 +4,7 @@
 
 For each step of the book's chapter that changes the order: the launch's time with and without marks, and the first
 marks of a CTA: warpgroup, clock before and after an instruction, and the instruction
-(`warploom.runtime.benchmark.marks`).
+(`benchmarks.marks`).
 `both_compute` is the share of the CTA's clocks in which the threads of both consumers compute.
 """
 
@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.attention_steps import HEADS, LENGTH, STEPS, operands
+from benchmarks.marks import Mark, Marks
 from warploom.kernels.hopper import attention
 from warploom.kernels.hopper.attention_config import Attention
 from warploom.lab import evidence
-from warploom.runtime.benchmark.marks import Mark, Marks
 
 OPCODES = ("wgmma.fence", "wgmma.commit_group", "wgmma.wait_group", "bar.sync", "bar.arrive")
 SHOWN = ("one kernel", "two consumers", "turns", "next block early")

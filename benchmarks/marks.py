@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...errors import ArgumentError
-from ..program import Program
-from .clock import place_of, variable
+from warploom.errors import ArgumentError
+from warploom.runtime.benchmark.clock import place_of, variable
+from warploom.runtime.caller import Caller
+from warploom.runtime.program import Program
 
 VARIABLE = "warploom_marks"
 WARPGROUP = 128
@@ -99,8 +100,6 @@ class Marks:
     """
 
     def __init__(self, program: Program, opcodes: Sequence[str], *, cta: int = 0, room: int = 4096) -> None:
-        from ..caller import Caller
-
         block = (*program.block, 1, 1, 1)
         if block[1] * block[2] != 1:
             raise ArgumentError(f"`{program.title}` has a block of {program.block}: marks need a block along x")

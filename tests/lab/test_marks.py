@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.marks import Mark, marked, marks_of
 from tests.errors import refused
 from warploom import runtime
 from warploom.driver import toolchain
 from warploom.kernels.ladder import find
 from warploom.runtime import emulate
-from warploom.runtime.benchmark.marks import Mark, marked, marks_of
 
 OPCODES = ("wgmma.commit_group", "wgmma.wait_group", "bar.sync")
 
