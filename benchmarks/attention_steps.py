@@ -18,9 +18,9 @@ import ml_dtypes
 import numpy as np
 
 from warploom.kernels.hopper import attention
-from warploom.kernels.hopper.attention_config import Attention, Config, section
+from warploom.kernels.hopper.attention_config import LOG2_E, Attention, Config, section
 from warploom.lab import evidence
-from warploom.operators.attention.request import LOG2_E
+from warploom.lang import Kernel
 
 OUT = Path(__file__).resolve().parent / "results" / "emulator" / "attention-steps.json"
 HEADS, LENGTH = 16, 4096
@@ -41,6 +41,22 @@ def operands(of: Attention, heads: int, length: int) -> tuple[tuple[Any, ...], d
     return (q, q, q), {"scale": of.head_dim**-0.5 * LOG2_E, "section": section(of, False, length, heads, heads)}
 
 
+def drawn(of: Attention) -> list[Any]:
+    """Q, K and V on the GPU, random normal."""
+    import torch
+
+    draw = torch.Generator("cuda").manual_seed(1)
+    shape = (1, LENGTH, HEADS, of.head_dim)
+    return [torch.randn(shape, generator=draw, device="cuda").to(torch.bfloat16) for _ in range(3)]
+
+
+def built(of: Attention, name: str) -> Kernel:
+    """The kernel of a step. One consumer needs a few registers more than it has."""
+    kernel = attention.build(of, STEPS[name])
+    kernel.allow_spills = True
+    return kernel
+
+
 def row(name: str) -> Row:
     """One step."""
     of = Attention()
@@ -58,16 +74,14 @@ def measured(seconds: float) -> list[Row]:
     from warploom.runtime.benchmark import protocols
     from warploom.runtime.benchmark.gpu import Gpu
 
-    of, draw = Attention(), torch.Generator("cuda").manual_seed(1)
-    shape = (1, LENGTH, HEADS, of.head_dim)
-    q, k, v = (torch.randn(shape, generator=draw, device="cuda").to(torch.bfloat16) for _ in range(3))
+    of = Attention()
+    q, k, v = drawn(of)
     first = [x[0, :, 0].double() for x in (q, k, v)]
     exact = torch.softmax(first[0] @ first[1].T * of.head_dim**-0.5, -1) @ first[2]
     numbers = operands(of, HEADS, LENGTH)[1]
     gpu, calls, errors, counts, kept = Gpu(0, 20.0), {}, {}, {}, []
-    for name, config in STEPS.items():
-        kernel = attention.build(of, config)
-        kernel.allow_spills = True  # one consumer needs a few registers more than it has
+    for name in STEPS:
+        kernel = built(of, name)
         outs = kernel(q, k, v, **numbers)
         errors[name] = float((outs[0][0, :, 0].double() - exact).norm() / exact.norm())
         kept.append(outs)  # a graph does not keep its arrays

@@ -3,8 +3,7 @@
     python -m benchmarks.attention_timeline --out benchmarks/results/nvidia-h200/attention-timeline.json
 
 For each step of the book's chapter that changes the order: the launch's time with and without marks, and the first
-marks of a CTA: warpgroup, clock before and after an instruction, and the instruction
-(`benchmarks.marks`).
+marks of a CTA (`benchmarks.marks`): warpgroup, clock before and after an instruction, and the instruction.
 `both_compute` is the share of the CTA's clocks in which the threads of both consumers compute.
 """
 
@@ -15,9 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.attention_steps import HEADS, LENGTH, STEPS, operands
+from benchmarks.attention_steps import HEADS, LENGTH, built, drawn, operands
 from benchmarks.marks import Mark, Marks
-from warploom.kernels.hopper import attention
 from warploom.kernels.hopper.attention_config import Attention
 from warploom.lab import evidence
 
@@ -61,11 +59,9 @@ def row(name: str, seconds: float) -> Row:
 
     from warploom.runtime.benchmark.gpu import Gpu
 
-    of, draw = Attention(), torch.Generator("cuda").manual_seed(1)
-    shape = (1, LENGTH, HEADS, of.head_dim)
-    q, k, v = (torch.randn(shape, generator=draw, device="cuda").to(torch.bfloat16) for _ in range(3))
-    numbers, kernel, gpu = operands(of, HEADS, LENGTH)[1], attention.build(of, STEPS[name]), Gpu(0, 20.0)
-    kernel.allow_spills = True
+    of = Attention()
+    q, k, v = drawn(of)
+    numbers, kernel, gpu = operands(of, HEADS, LENGTH)[1], built(of, name), Gpu(0, 20.0)
     marks = Marks(kernel.program(), OPCODES)
     outs = kernel(q, k, v, **numbers)
     again = tuple(torch.zeros_like(out) for out in outs)

@@ -52,7 +52,7 @@ def attention_steps(table: Table) -> list[str]:
     for row in rows_of(RESULTS / "emulator" / "attention-steps.json"):
         found, told = measured[row["step"]], row["predicted_tflops"]
         cells.append([SAYS[row["step"]], found, told, f"{found / told:.2f}"])
-    return table(["step", "TFLOP/s", "predicted", "time, against the prediction"], cells)
+    return table(["step", "TFLOP/s, measured", "predicted", "measured / predicted"], cells)
 
 
 def attention_measured(table: Table) -> list[str]:

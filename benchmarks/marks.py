@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from warploom.collective.tile.roles import WARPGROUP
 from warploom.errors import ArgumentError
 from warploom.runtime.benchmark.clock import place_of, variable
 from warploom.runtime.caller import Caller
 from warploom.runtime.program import Program
 
 VARIABLE = "warploom_marks"
-WARPGROUP = 128
 MARK_BYTES = 8
 _STATEMENT = re.compile(r"^[ \t]*(?:@!?%\w+[ \t]+)?(?P<opcode>[a-z][\w.:]*)[^;{}]*;[ \t]*$")
 _PREFIX = "%wlm"
@@ -77,8 +77,8 @@ def _begin(cta: int) -> str:
     mov.u32 {_PREFIX}r1, %ctaid.x;
     setp.eq.u32 {_PREFIX}p1, {_PREFIX}r1, {cta};
     and.pred {_PREFIX}p0, {_PREFIX}p0, {_PREFIX}p1;
-    shr.u32 {_PREFIX}r0, {_PREFIX}r0, 7;
-    shl.b32 {_PREFIX}r0, {_PREFIX}r0, 3;"""
+    div.u32 {_PREFIX}r0, {_PREFIX}r0, {WARPGROUP};
+    mul.lo.u32 {_PREFIX}r0, {_PREFIX}r0, {MARK_BYTES};"""
 
 
 def _mark(code: int, groups: int, last: int) -> str:

@@ -14,9 +14,8 @@ from warploom.isa.tensor_cells import accumulator, factor_bytes, factor_place
 from warploom.kernels.blackwell import attention, gemm, minimal, specialised
 from warploom.kernels.blackwell.attention_config import STRANDS
 from warploom.kernels.blackwell.description import ROWS, Config
-from warploom.kernels.hopper.attention_config import Attention, section
+from warploom.kernels.hopper.attention_config import LOG2_E, Attention, section
 from warploom.lang import Kernel
-from warploom.operators.attention.request import LOG2_E
 from warploom.runtime import B200
 from warploom.timing import Timeline
 

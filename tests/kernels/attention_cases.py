@@ -10,9 +10,8 @@ import ml_dtypes
 import numpy as np
 
 from warploom.kernels.hopper import attention
-from warploom.kernels.hopper.attention_config import Attention, Config, default, section
+from warploom.kernels.hopper.attention_config import LOG2_E, Attention, Config, default, section
 from warploom.lang import Kernel
-from warploom.operators.attention.request import LOG2_E
 from warploom.runtime.machine import H200
 from warploom.types import bf16
 

@@ -12,7 +12,7 @@ from tests.kernels.attention_cases import Attention, operands
 from tests.kernels.attention_gradients import ERROR, exact, launch
 from warploom.kernels.hopper import attention_backward, attention_backward_sums
 from warploom.kernels.hopper.attention_backward_config import BackwardConfig, backward_config, values_config
-from warploom.kernels.hopper.attention_backward_rows import LOG2_E
+from warploom.kernels.hopper.attention_config import LOG2_E
 from warploom.operators.attention.captured import captured
 from warploom.types import f16
 

@@ -12,7 +12,7 @@ from tests.kernels.attention_cases import NUMPY, Attention, operands
 from tests.kernels.attention_gradients import ERROR, FILLED, exact, launch
 from warploom.kernels.hopper import attention_backward_rows
 from warploom.kernels.hopper.attention_backward_config import BackwardConfig, backward_config
-from warploom.kernels.hopper.attention_backward_rows import LOG2_E
+from warploom.kernels.hopper.attention_config import LOG2_E
 
 NARROW = Attention(head_dim=64, value_dim=64, varlen=True)
 LENGTHS = [(1, 1), (63, 129), (0, 7), (65, 64), (5, 0), (130, 70)]

@@ -13,8 +13,7 @@ from tests.kernels.test_blackwell import SCHEDULES, Issues
 from warploom.errors import ArgumentError
 from warploom.kernels.blackwell import attention
 from warploom.kernels.blackwell.attention_config import Config
-from warploom.kernels.hopper.attention_config import Attention, section
-from warploom.operators.attention.request import LOG2_E
+from warploom.kernels.hopper.attention_config import LOG2_E, Attention, section
 from warploom.runtime import B200
 from warploom.types import bf16, f16, f32
 

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 from tests.operators.conftest import IMPORTED, TENSORS  # noqa: E402
 from tests.operators.test_launch_anywhere import MOVING, launches  # noqa: E402
 from warploom.operators.attention.captured import captured, read  # noqa: E402
-from warploom.operators.attention.mask_lists import LISTS, MaskCache  # noqa: E402
+from warploom.operators.attention.mask_lists import MASK_TENSORS, MaskCache  # noqa: E402
 
 # -- what a function reads -------------------------------------------------------------------------------------------
 
@@ -131,7 +131,7 @@ def test_a_traced_function_keeps_nothing_alive_that_its_caller_owns() -> None:
 
 def mask_of(*blocks: int) -> SimpleNamespace:
     """Blocks by their number in the second row; torch's type is not needed."""
-    return SimpleNamespace(**dict.fromkeys(LISTS)) if not blocks else SimpleNamespace(
+    return SimpleNamespace(**dict.fromkeys(MASK_TENSORS)) if not blocks else SimpleNamespace(
         kv_num_blocks=torch.tensor([[[len(blocks)]]]), kv_indices=torch.tensor([[[list(blocks)]]]),
         full_kv_num_blocks=None, full_kv_indices=None,
     )  # fmt: skip
@@ -251,7 +251,7 @@ call(100)                                    # a new mask of the same shape
 other, mask = mask, first
 call(50)
 assert len(made) == 2
-for name in mask_lists.LISTS:
+for name in mask_lists.MASK_TENSORS:
     getattr(mask, name).copy_(getattr(other, name))
 cut.fill_(100), call(100)                    # edited in place
 assert len(made) == 3

@@ -17,7 +17,8 @@ from ...collective.tile.roles import WARPGROUP
 from ...isa.dtypes import f32, s32, u32, u64
 from ...lang import ptx, reg
 from ...lang.values import Register
-from ..hopper.attention_softmax import GROWTH, LOG2_E
+from ..hopper.attention_config import LOG2_E
+from ..hopper.attention_softmax import GROWTH
 from ..hopper.attention_tiles import QueryBlock
 from ..hopper.description import PANEL
 from .attention_config import ROWS, STRANDS

@@ -25,12 +25,11 @@ from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from ..fields import builder
-from .attention_config import QUERY_ROWS, Attention
+from .attention_config import LOG2_E, QUERY_ROWS, Attention
 from .attention_consumer import function_arrays
 from .description import PANEL
 
 ROWS_PER_CTA = 8
-LOG2_E = math.log2(math.e)
 CLEARED = {"sums": Tile("B", "H", "W", f32), "turns": Tile("places", u32, multiple=(4,))}
 """Arrays of a workspace that the kernel of the rows may set to zeros; their sizes are multiples of 4."""
 _LANE_ELEMENTS = 8

@@ -11,6 +11,7 @@ requires.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -31,6 +32,8 @@ STEP_BYTES = 32
 """Bytes along k of one wgmma; products are padded to multiples of this."""
 REGISTERS = {1: (24, 240, 240), 2: (24, 240, 168), 3: (32, 160, 128)}
 """Registers per thread by number of consumers: of the producer, of a consumer, at launch."""
+LOG2_E = math.log2(math.e)
+"""Scores are multiplied by it, because the GPU has 2^x."""
 SPARE_REGISTERS = 52
 """Registers beyond the accumulators with which an 8-bit consumer keeps at most 64 bytes in memory under a function, or
 at both edges of packed sequences."""

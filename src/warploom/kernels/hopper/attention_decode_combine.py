@@ -25,10 +25,10 @@ from ...lang.arrays import RegisterArray
 from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
+from .attention_config import LOG2_E
 from .attention_decode_config import ROWS, Decode, DecodeConfig
 from .attention_decode_warp import DecodeWarp, RowAddresses
 from .attention_decode_work import Segment, WorkPartition
-from .attention_softmax import LOG2_E
 
 BARRIER = 1
 VECTOR = 4

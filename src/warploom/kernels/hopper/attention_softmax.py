@@ -30,8 +30,8 @@ from ...lang import ptx, reg
 from ...lang.arrays import RegisterArray
 from ...lang.predicate import Predicate
 from ...lang.values import Register
+from .attention_config import LOG2_E
 
-LOG2_E = math.log2(math.e)
 GROWTH = 8.0
 """`growth` for 16-bit types."""
 CAREFUL_GROWTH = 60.0

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from ...errors import ArgumentError
-from ...kernels.hopper.attention_config import Attention
+from ...kernels.hopper.attention_config import LOG2_E, Attention
 from ...runtime.arrays import ArrayView
 from ..dispatch_hook import refuse_gradients
 from ..views import restrided
 from .captured import Contents, prepared, read, spanned
-
-LOG2_E = math.log2(math.e)
 
 
 def with_functions(

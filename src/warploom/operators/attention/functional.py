@@ -17,8 +17,7 @@ from ...runtime.launch_template import Launched
 from .blocks import dense_function, function_of, is_block_mask
 from .captured import read
 from .machine import configured, machine_for
-from .mask_lists import LISTS as OF_MASK
-from .mask_lists import form_of, kinds_for, lists_for, stream_for
+from .mask_lists import MASK_TENSORS, form_of, kinds_for, lists_for, stream_for
 from .request import CheckedCall, Request, exchanged
 
 LISTS = ("tiles", "counts")
@@ -92,7 +91,7 @@ def frozen(score_mod: Any, mask_mod: Any, block_mask: Any) -> tuple[dict[str, An
         return found | {"block_mask": block_mask}, arrays
     inside = function_of(block_mask)
     contents = None if inside is None else read(inside, "mask_mod")
-    tensors = {part: getattr(block_mask, part, None) for part in OF_MASK}
+    tensors = {part: getattr(block_mask, part, None) for part in MASK_TENSORS}
     arrays += [] if contents is None else contents.arrays.values()
     arrays += [tensor for tensor in tensors.values() if tensor is not None]
     size, made_for = block_mask.BLOCK_SIZE, getattr(block_mask, "seq_lengths", None)

@@ -10,8 +10,8 @@ from typing import Any
 from ...errors import ArgumentError, ArgumentTypeError
 from ...isa.dtypes import DType, f32
 from ...isa.launch import GRID_LIMITS
-from ...kernels.hopper.attention_backward_rows import LOG2_E, ROWS_PER_CTA
-from ...kernels.hopper.attention_config import QUERY_ROWS, Attention
+from ...kernels.hopper.attention_backward_rows import ROWS_PER_CTA
+from ...kernels.hopper.attention_config import LOG2_E, QUERY_ROWS, Attention
 from ...runtime.arrays import ArrayView, given_back, view
 from ...runtime.launch_template import Launched
 from ...runtime.program import Program

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...errors import ArgumentError, WrongResultError
 from ...kernels.blackwell.attention_config import Config as BlackwellConfig
-from ...kernels.hopper.attention_config import Attention, Config, default
+from ...kernels.hopper.attention_config import LOG2_E, Attention, Config, default
 from ...runtime.arrays import ArrayView
 from ...runtime.machine import B200, H200, Machine
 from ...runtime.program import Program
@@ -22,7 +22,6 @@ from ..first_run_check import MOST_WORK, due, numbers_in
 from ..kernel_cache import kept
 from ..spec.gpu import BLACKWELL, Gpu, check_gpu, emulated, gpu_of
 from .choice import call_of, chosen, plain
-from .function_arguments import LOG2_E
 from .request import Request
 
 AnyConfig = Config | BlackwellConfig

@@ -20,7 +20,7 @@ from ...runtime.arrays import ArrayView
 from ...runtime.launch_template import is_capturing
 from .blocks import check_block_mask, dense_kinds, function_of, tile_lists
 
-LISTS = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices")
+MASK_TENSORS = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices")
 """The tensors of a block mask that say what it masks; the last two may be None."""
 MOST_KEPT = 16
 """What is kept of one mask: lists for kernels with other tiles, other lengths, and other streams."""
@@ -47,7 +47,7 @@ class MaskCache:
 
     def get(self, mask: Any, name: Hashable, stream: int | None, make: Callable[[], Found]) -> Found:
         """What `make` computes from the mask's tensors; kept under this name for the stream, unless that is None."""
-        tensors = tuple([getattr(mask, part, None) for part in LISTS])
+        tensors = tuple([getattr(mask, part, None) for part in MASK_TENSORS])
         state = None if stream is None else _state(tensors)
         if state is None:
             return make()

@@ -15,14 +15,14 @@ import numpy as np
 
 from ...errors import ArgumentError, ArgumentTypeError
 from ...isa.dtypes import DType, bf16, e4m3, f16, f32, s32, s64
-from ...kernels.hopper.attention_config import MOST_SEQUENCES, Attention, Padded, section
+from ...kernels.hopper.attention_config import LOG2_E, MOST_SEQUENCES, Attention, Padded, section
 from ...plural import counted
 from ...runtime.arrays import ArrayView, view
 from ..spec.problem import TMA_BYTES
 from ..views import restrided
 from .blocks import check_block_mask, function_of
 from .captured import Contents
-from .function_arguments import LOG2_E, with_functions
+from .function_arguments import with_functions
 from .limits import check_lengths, within
 from .scales import check_fast, check_scales, positive
 

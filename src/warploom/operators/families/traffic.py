@@ -65,10 +65,10 @@ def memory_us(problem: Problem, gpu: Gpu) -> float:
     return moved / ((gpu.memory_gbps or H200_GBPS) * 1e3 * REACHED)
 
 
-def at_least(estimated_us: float, memory_us: float) -> float:
+def at_least(estimated_us: float, least_us: float) -> float:
     """The estimate, but no less than the memory's time. The families' estimates have the memory of an H200."""
-    longer = max(estimated_us, memory_us)
-    return longer * (1 + (min(estimated_us, memory_us) / longer) ** SHARPNESS) ** (1 / SHARPNESS)
+    longer = max(estimated_us, least_us)
+    return longer * (1 + (min(estimated_us, least_us) / longer) ** SHARPNESS) ** (1 / SHARPNESS)
 
 
 def _cover(config: Any, problem: Problem, gpu: Gpu) -> _Cover:
