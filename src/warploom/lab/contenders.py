@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from ..errors import ArgumentError, DriverError
 from ..runtime.benchmark.gpu import CudaTimer
@@ -13,7 +13,14 @@ from .operands import Operands
 from .work import GemmWork, Work
 
 MOST_LAUNCHES = 500
-"""Seconds for one configuration while the fastest is searched."""
+"""Launches of one configuration while the fastest is searched."""
+FEW_ROWS = 512
+C = TypeVar("C", bound="_Named")
+Call = Callable[[], Any]
+
+
+class _Named(Protocol):
+    def name(self) -> str: ...
 
 
 # -- cuBLAS through torch ------------------------------------------------------------------------------------------
@@ -121,12 +128,19 @@ class Triton(Contender):
         from . import triton_matmul as ours
 
         sms = torch.cuda.get_device_properties(0).multi_processor_count
+        best = self.fastest(problem, ours.configs(problem), lambda one: ours.caller(problem, sets[0], one, sms), beat)
+        return Prepared([ours.caller(problem, o, best, sms) for o in sets], "triton persistent", best.name())
+
+    def fastest(self, problem: GemmWork, configs: Sequence[C], caller: Callable[[C], Call], beat: Beat) -> C:
+        """The configuration whose calls take the shortest time. Raises ArgumentError if none runs."""
+        import torch
+
         timer = CudaTimer()
-        times: dict[ours.Config, float] = {}
+        times: dict[C, float] = {}
         failures = []
-        for config in ours.configs(problem):
+        for config in configs:
             beat(f"{self.name}, compiling {config.name()}", COMPILE_S)
-            call = ours.caller(problem, sets[0], config, sms)
+            call = caller(config)
             try:
                 call()
                 torch.cuda.synchronize()
@@ -138,8 +152,25 @@ class Triton(Contender):
             times[config] = min(timer.timed(call, launches) for _ in range(3))
         if not times:
             raise ArgumentError("no configuration of the Triton kernel runs here", got="; ".join(failures))
-        best = min(times, key=lambda config: times[config])
-        return Prepared([ours.caller(problem, o, best, sms) for o in sets], "triton persistent", best.name())
+        return min(times, key=lambda config: times[config])
+
+
+class TritonSplitK(Triton):
+    """Split-K in Triton, the fastest of its configurations: for products of few rows."""
+
+    name = "triton-split-k"
+
+    def missing(self, problem: Work | None = None) -> str | None:
+        reason = super().missing(problem)
+        if reason is None and isinstance(problem, GemmWork) and problem.m > FEW_ROWS:
+            return f"it is for at most {FEW_ROWS} rows"
+        return reason
+
+    def prepare(self, problem: GemmWork, sets: Sequence[Operands], beat: Beat) -> Prepared:
+        from . import triton_split_k as ours
+
+        best = self.fastest(problem, ours.configs(problem), lambda one: ours.caller(problem, sets[0], one), beat)
+        return Prepared([ours.caller(problem, o, best) for o in sets], "triton split-K", best.name())
 
 
 # -- fused and grouped products in torch ---------------------------------------------------------------------------
@@ -297,8 +328,8 @@ class Quack(Contender):
 
 
 OTHERS: tuple[Contender, ...] = (
-    Cublas(), CublasLtBest(), Triton(), ScaledMm("tensor"), ScaledMm("row"), ScaledMm("block128"), TorchFused(False),
-    TorchFused(True), Loop(), TorchGrouped(), DeepGemm(), Quack(), TorchAttention("cudnn"),
+    Cublas(), CublasLtBest(), Triton(), TritonSplitK(), ScaledMm("tensor"), ScaledMm("row"), ScaledMm("block128"),
+    TorchFused(False), TorchFused(True), Loop(), TorchGrouped(), DeepGemm(), Quack(), TorchAttention("cudnn"),
     TorchAttention("flash"), WarploomBf16(),
 )  # fmt: skip
 

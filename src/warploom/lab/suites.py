@@ -82,7 +82,7 @@ SUITES: dict[str, Suite] = {
               ("alone", "interleaved")),
         Suite("launch", "launch", _bf16(*LAUNCH), ("cublas",), method="launch", launch="stream"),
         Suite("decode", "decode", (*_bf16(*DECODE), *_fp8(DECODE, "tensor"), *_fp8(DECODE, "row")),
-              ("cublas", "scaled-mm", "scaled-mm-row"), configs=("", "constant-weights")),
+              ("cublas", "scaled-mm", "scaled-mm-row", "triton", "triton-split-k"), configs=("", "constant-weights")),
         Suite("fp8", "fp8", (*_fp8(FP8, "tensor"), *_fp8(FP8, "row"), *_fp8(FP8, "block128")),
               ("scaled-mm", "scaled-mm-row", "scaled-mm-block", "cublaslt-best", "triton", "deepgemm"),
               ("alone", "interleaved")),
