@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,42 @@ def results() -> Iterator[dict[str, Any]]:
     yield compared("odd sizes", wj.matmul(x[:, :1001], w[:1001, :701]), x[:, :1001] @ w[:1001, :701])
     for name, call in (("warploom", relu), ("jax", jax.jit(lambda x, w: jax.nn.relu(x @ w)))):
         yield {"what": f"jitted call, {name}", "us": per_call(call, x, w)}
+    yield from attention(draw)
+
+
+def attention(draw: Callable[[tuple[int, ...]], Any]) -> Iterator[dict[str, Any]]:
+    """Attention and its gradients, against the formula in f32; both timed against jax.nn.dot_product_attention."""
+    for dim, length, group, causal in ((128, 1000, 1, False), (64, 777, 4, True), (128, 2048, 8, True)):
+        q, k, v = draw((2, 8, length, dim)), draw((2, 8 // group, length, dim)), draw((2, 8 // group, length, dim))
+        name = f"attention {dim}, {length} tokens, {'causal' if causal else 'full'}, group {group}"
+        ours = partial(wj.attention, causal=causal)
+        theirs = partial(exact_attention, causal=causal)
+        yield compared(name, jax.jit(ours)(q, k, v), theirs(q, k, v))
+        found, wanted = (jax.jit(jax.grad(squared(one), argnums=(0, 1, 2)))(q, k, v) for one in (ours, theirs))
+        for what, mine, other in zip("qkv", found, wanted, strict=True):
+            yield compared(f"{name}, d{what}", mine, other)
+    q, k, v = (draw((4, 16, 2048, 128)) for _ in range(3))
+    swapped = tuple(jnp.swapaxes(x, 1, 2) for x in (q, k, v))
+    theirs = partial(jax.nn.dot_product_attention, is_causal=True)
+    for name, call, given in (("warploom", partial(wj.attention, causal=True), (q, k, v)), ("jax", theirs, swapped)):
+        yield {"what": f"attention, jitted call, {name}", "us": per_call(jax.jit(call), *given)}
+        backward = jax.jit(jax.grad(squared(call), argnums=(0, 1, 2)))
+        yield {"what": f"attention with gradients, jitted call, {name}", "us": per_call(backward, *given)}
+
+
+def exact_attention(q: Any, k: Any, v: Any, causal: bool) -> Any:
+    """The formula in f32."""
+    group, length = q.shape[1] // k.shape[1], q.shape[2]
+    q, k, v = (x.astype(jnp.float32) for x in (q, jnp.repeat(k, group, 1), jnp.repeat(v, group, 1)))
+    with jax.default_matmul_precision("highest"):
+        scores = jnp.einsum("bhsd,bhtd->bhst", q, k) * q.shape[-1] ** -0.5
+        if causal:
+            scores = jnp.where(jnp.tril(jnp.ones((length, length), bool)), scores, -jnp.inf)
+        return jnp.einsum("bhst,bhtd->bhsd", jax.nn.softmax(scores, -1), v)
+
+
+def squared(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *arrays: (function(*arrays).astype(jnp.float32) ** 2).sum()
 
 
 def chain(product: Any) -> Any:
@@ -78,13 +115,13 @@ def chain(product: Any) -> Any:
     return jax.jit(lambda x, w: jax.lax.fori_loop(0, 8, lambda _, value: product(value, w) * scale, x))
 
 
-def per_call(call: Any, x: Any, w: Any) -> float:
+def per_call(call: Any, *arrays: Any) -> float:
     """Host and device microseconds of one of many calls."""
-    call(x, w).block_until_ready()
+    jax.block_until_ready(call(*arrays))
     started = time.perf_counter()
     for _ in range(CALLS):
-        result = call(x, w)
-    result.block_until_ready()
+        result = call(*arrays)
+    jax.block_until_ready(result)
     return round((time.perf_counter() - started) / CALLS * 1e6, 1)
 
 
