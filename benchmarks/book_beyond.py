@@ -244,6 +244,20 @@ def eight_bit(table: Table) -> list[str]:
     return table(["product", "our kernel", "TFLOP/s", "Triton", "`torch._scaled_mm`", "of Triton"], cells)
 
 
+def split_k(table: Table) -> list[str]:
+    """e4m3 at few rows, interleaved: our kernel next to cuBLASLt's and Triton's, without and with split K."""
+    found: dict[tuple[int, int, int], dict[str, float]] = {}
+    for row in rows_of(H200 / "decode-split-k.json"):
+        found.setdefault((row["n"], row["k"], row["m"]), {})[row["provider"]] = row["us"]["median"]
+    names = ("warploom", "scaled-mm", "triton", "triton-split-k")
+    cells = [
+        [f"{m} x {n} x {k}", *(f"{us[name]:.1f}" for name in names), f"{us['triton-split-k'] / us['warploom']:.2f}"]
+        for (n, k, m), us in sorted(found.items())
+    ]
+    heads = ["product", "ours, us", "`torch._scaled_mm`, us", "Triton, us", "Triton split-K, us", "of split-K"]
+    return table(heads, cells)
+
+
 def tables(table: Table) -> dict[str, Callable[[], list[str]]]:
     """All tables, by the name in a chapter's marker."""
     made = {
@@ -251,7 +265,7 @@ def tables(table: Table) -> dict[str, Callable[[], list[str]]]:
         "attention-gradients": attention_gradients,
         "launches": launches, "strong": strong, "sizes": sizes, "dividing": ways_to_divide,
         "tensor-parallel": tensor_parallel, "four-gpus": four_gpus, "few-rows-of-four-gpus": few_rows_of_four_gpus,
-        "llama-on-four-gpus": llama_on_four_gpus, "down": down, "chains": chains, "eight-bit": eight_bit,
+        "llama-on-four-gpus": llama_on_four_gpus, "down": down, "chains": chains, "eight-bit": eight_bit, "split-k": split_k,
         **{f"beside-{kind}": partial(beside, kind=kind) for kind in ("rest", "sparse", "f64")},
     }  # fmt: skip
     return {name: lambda make=make: make(table) for name, make in made.items()}  # type: ignore[misc]
