@@ -52,7 +52,17 @@ H100_NEWEST = (
     "weight-gradient-2",
 )  # fmt: skip
 """Those since when clusters have it, too, and end without a cluster barrier if they share an operand."""
-H200_NEWEST = ("losers", "losers-e4m3", "llm-forms", "choice", "choice-2", "choice-3", "choice-4", "shipped")
+H200_NEWEST = (
+    "losers",
+    "losers-e4m3",
+    "llm-forms",
+    "choice",
+    "choice-2",
+    "choice-3",
+    "choice-4",
+    "shipped",
+    "gradients",
+)
 NEWEST = 2
 
 
