@@ -265,7 +265,8 @@ def tables(table: Table) -> dict[str, Callable[[], list[str]]]:
         "attention-gradients": attention_gradients,
         "launches": launches, "strong": strong, "sizes": sizes, "dividing": ways_to_divide,
         "tensor-parallel": tensor_parallel, "four-gpus": four_gpus, "few-rows-of-four-gpus": few_rows_of_four_gpus,
-        "llama-on-four-gpus": llama_on_four_gpus, "down": down, "chains": chains, "eight-bit": eight_bit, "split-k": split_k,
+        "llama-on-four-gpus": llama_on_four_gpus, "down": down, "chains": chains, "eight-bit": eight_bit,
+        "split-k": split_k,
         **{f"beside-{kind}": partial(beside, kind=kind) for kind in ("rest", "sparse", "f64")},
     }  # fmt: skip
     return {name: lambda make=make: make(table) for name, make in made.items()}  # type: ignore[misc]
