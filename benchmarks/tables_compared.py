@@ -68,7 +68,7 @@ def summary(
     lines = [
         speeds(f"bf16, {name}", rows, "cublas") for name, rows in bf16_groups(square, llm, small_k).items() if rows
     ]
-    sampled = [row for each in drawn for row in each["rows"] if row["provider"] == "warploom"]
+    sampled = [row for each in drawn for row in each["rows"] if row["provider"] == "warploom" and row["ratio_to"]]
     if sampled:
         lines.append(speeds("bf16, random samples", sampled, "cublas"))
     for title, rows, other in (
@@ -154,13 +154,13 @@ def launch_ways(result: Result) -> list[str]:
 
 def samples(*results: Result) -> list[str]:
     """Products drawn from public models, by the library's own choice, each sample with a seed of its own."""
-    bands = [f"{least} to {most} rows" if most < ROWS[-1][1] else f"above {least - 1}" for least, most in ROWS]
+    bands = [f"{name.replace('-', ' to ')} rows" if "-" in name else name for name in ROWS]
     lines = []
     for result in results:
         (found, *_) = of_sample(result["rows"])
         row = result["rows"][0]
         drawn = (row["dtype"], row.get("scales", ""), _layouts(result["rows"]))
-        figures = [found["by_rows"].get(f"{least}-{most}", {}).get("geomean") for least, most in ROWS]
+        figures = [found["by_rows"].get(name, {}).get("geomean") for name in ROWS]
         lines.append([
             " ".join(filter(None, drawn)), f"{row['seed']}", f"{found['count']}", f"{found['geomean']:.3f}",
             f"{found['least']:.3f}", f"{found['losses']:.1%}", *(f"{each:.3f}" if each else "" for each in figures),

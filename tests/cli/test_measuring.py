@@ -231,6 +231,18 @@ def test_bench_called_wrongly_says_what_there_is(arguments: tuple[str, ...]) -> 
     assert result.exit_code == 2 and "expected" in result.stderr
 
 
+@pytest.mark.parametrize("words, option", [
+    ("bench --seed 3", "--seed 3"), ("bench --suite llm --count 5", "--count 5"),
+    ("bench --suite fp8 --scales row", "--scales row"), ("bench --suite sample --shapes 8x8x8", "--shapes 8x8x8"),
+    ("tune --fit --top 3", "--top 3"), ("tune 64 64 64 --count 3", "--count 3"),
+    ("warm 64x64x64 --rows 3", "--rows 3"), ("warm 64x64x64 --no-fused", "--no-fused"),
+])  # fmt: skip
+def test_an_option_that_would_have_no_effect_is_refused(words: str, option: str) -> None:
+    result = run(*words.split())
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1].split(maxsplit=1) == ["got", option]
+
+
 def test_bench_without_a_gpu_says_what_can_be_done_without_one() -> None:
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():

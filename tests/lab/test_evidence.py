@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -72,6 +74,27 @@ def test_a_recipe_that_cannot_be_followed_says_why(data: dict[str, Any], got: st
 def test_what_is_no_data_is_no_part_of_a_recipe() -> None:
     with refused("argument"):
         recipe.encode(lambda: None)
+
+
+# -- files ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_keeps_the_file_that_was_there_and_leaves_no_part(tmp_path, monkeypatch) -> None:
+    path, other = tmp_path / "a.json", tmp_path / "a.1.part"
+    evidence.write(path, {"suite": "a"}, [{"m": 1}])
+    other.write_text("another process writes this")
+    before = path.read_text()
+    write_text = Path.write_text
+
+    def full(self: Path, text: str) -> int:
+        write_text(self, text[:10])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as disk, refused("file"):
+        disk.setattr(Path, "write_text", full)
+        evidence.write(path, {"suite": "a"}, [{"m": 1}, {"m": 2}])
+    evidence.check_place(path)
+    assert path.read_text() == before and sorted(tmp_path.iterdir()) == [other, path]
 
 
 # -- stale rows ----------------------------------------------------------------------------------------------------

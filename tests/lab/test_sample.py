@@ -119,7 +119,8 @@ def test_the_suite_prints_mean_least_losses_and_the_ten_worst_with_both_kernels(
 def test_an_interrupted_run_keeps_what_was_measured_and_goes_on(pretended: None, tmp_path: Path):
     out = tmp_path / "sample.json"
     Stage.breaks = 5
-    assert run("--count", 12, "--out", out).exit_code != 0
+    stopped = run("--count", 12, "--out", out)
+    assert stopped.exit_code == 130 and str(out) in stopped.stderr
     kept = json.loads(out.read_text())["rows"]
     assert len(kept) == 2 * 5
     Stage.breaks = 7  # as many as are missing: one more would be an interruption
@@ -159,3 +160,14 @@ def test_eight_bit_samples_have_scales_and_an_opponent_that_takes_them():
 def test_gradients_are_drawn_in_their_layouts():
     suite = sample.suite(0, 40, layouts=("input-gradient", "weight-gradient"))
     assert {problem.layout for problem in suite.problems} == {"tt", "nt"}
+
+
+def test_weight_gradients_of_more_rows_than_any_batch_are_counted_among_the_largest():
+    rows = [{"m": m, "n": 8, "k": 8, "dtype": "bf16", "layout": "nt", "protocol": "interleaved", "kernel": "large",
+             "config": "", "provider": "warploom", "ratio_to": {"cublas": ratio}}
+            for m, ratio in ((32, 1.0), (33, 1.0), (512, 1.0), (513, 2.0), (151936, 0.5))]  # fmt: skip
+    (found,) = sample.summary(rows)
+    assert {name: band["count"] for name, band in found["by_rows"].items()} == {
+        "1-32": 1, "33-128": 1, "129-512": 1, "above 512": 2,
+    }  # fmt: skip
+    assert (found["by_rows"]["above 512"]["geomean"], found["by_rows"]["above 512"]["least"]) == (1.0, 0.5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import os
 import pickle
 import signal
@@ -17,7 +18,8 @@ import pytest
 import warploom
 from tests.errors import refused
 from tests.operators.test_matmul import BF16, assert_close, draw
-from warploom.errors import CompilationError, OtherKernelWarning
+from warploom.driver.cache import builds
+from warploom.errors import CacheWarning, CompilationError, OtherKernelWarning
 from warploom.isa import dtypes
 from warploom.isa.dtypes import bf16
 from warploom.kernels.hopper.description import Config, Fusion
@@ -140,6 +142,21 @@ def test_kernels_built_ahead_in_other_processes_are_those_of_a_first_call(tmp_pa
             config = choose(problem, EMULATED).config
             kept = kernel_cache.program_of(problem, config, keep=True)
             assert statements(kept.text) == statements(kernel_of(problem, config).program().text)
+
+
+def test_what_a_full_disk_cannot_store_is_not_said_to_be_built_ahead(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    problem = Problem.of(16, 64, 64)
+    with warploom.config.override(cache_dir=tmp_path):
+        with monkeypatch.context() as disk, pytest.warns(CacheWarning):
+            disk.setattr("warploom.driver.cache._write_all", full)
+            found = warm([problem], EMULATED, workers=0, progress=False)
+        assert found.built == 0 and str(tmp_path) in found.failed[problem.describe()]
+        builds().clear()
+        found = warm([problem], EMULATED, workers=0, progress=False)
+        assert (found.built, found.failed) == (1, {})
 
 
 @pytest.mark.slow

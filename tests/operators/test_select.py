@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from dataclasses import replace
+from multiprocessing import get_context
 
 import numpy as np
 import pytest
@@ -368,6 +369,23 @@ def test_two_processes_that_tune_keep_both_choices(cache):
     assert len(Tables().tuned(gpu, str(cache))) == 2
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_processes_that_tune_at_once_lose_no_choice(cache):
+    gpu, config, each = replace(UNKNOWN, driver="13.0"), ranking(Problem.of(64, 64, 64))[0][0], 6
+
+    def tuned(number):
+        for at in range(each):
+            Tables().keep(gpu, str(cache), key_of(Problem.of(1 + at, 64 * number, 64)), config, {"time_us": 1.0})
+
+    processes = [get_context("fork").Process(target=tuned, args=(number,)) for number in (1, 2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
+    assert len(Tables().tuned(gpu, str(cache))) == 2 * each
+
+
 def test_a_gain_within_the_noise_changes_nothing(cache):
     problem = Problem.of(2048, 2048, 2048)
     before = choose(problem, UNKNOWN).config
@@ -441,6 +459,29 @@ def test_what_was_chosen_is_in_the_list_once_and_marked(problem, pinned):
 def test_why_the_model_lies_below_the_roof_is_said(m, words):
     (line,) = [line for line in explain(Problem.of(m, 8192, 8192)).text().splitlines() if "  assumed  " in line]
     assert words in line and "a roof" in line
+
+
+@pytest.mark.parametrize("m, dtype, scales", [(64, "bf16", None), (8, "e4m3", "block128"), (8, "s8", None)])
+def test_the_order_of_the_list_is_the_one_that_is_said(m, dtype, scales):
+    found = explain(Problem.of(m, 4096, 4096, dtype, fusion=Fusion(scales=scales)))
+    times = [row["time_us"] for row in found.data()["ranking"]]
+    assert found.corrected == (dtype == "bf16") == ("fastest first" in found.text())
+    assert times == sorted(times) or not found.corrected
+
+
+@pytest.mark.parametrize("sizes, layout, copied", [
+    ((64, 64, 64), "tn", []), ((64, 64, 33), "tn", ["A", "B"]), ((1, 64, 33), "tn", ["B"]),
+    ((33, 64, 64), "nt", ["A"]), ((64, 33, 33), "nt", ["B"]),
+])  # fmt: skip
+def test_operands_that_are_copied_first_are_named(sizes, layout, copied):
+    found = explain(Problem.of(*sizes, layout=layout))
+    assert found.data()["copied"] == copied and ("  copied   " in found.text()) == bool(copied)
+
+
+def test_a_layout_that_is_copied_first_says_so_where_no_kernel_reads_it():
+    with refused("argument") as caught:
+        explain(Problem.of(64, 64, 64, "f32", layout="tt"))
+    assert "tn" in caught.value.hint
 
 
 def test_one_wave_is_no_waves():

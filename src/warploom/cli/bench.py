@@ -10,9 +10,13 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from .ignored import refuse_ignored
 from .output import say, say_error, say_json, say_table
+from .warm import INTERRUPTED
 
 SUITE_NAMES = "square, llm, small-k, launch, decode, fp8, grouped, fused, overhead, attention, attention-decode, sample"
+COUNT = 200
+"""Number of products of a sample."""
 
 
 def bench(
@@ -37,7 +41,7 @@ def bench(
     append: Annotated[bool, typer.Option("--append", help="Keep the rows of other runs in --out.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw a bar chart, and NAME-roofline.png next to it.")] = None,
     seed: Annotated[int, typer.Option(help="sample: seed of the draw.")] = 0,
-    count: Annotated[int, typer.Option(help="sample: number of products.")] = 200,
+    count: Annotated[int, typer.Option(help="sample: number of products.")] = COUNT,
     dtype: Annotated[str, typer.Option(help="sample: bf16, f16 or e4m3.")] = "bf16",
     scales: Annotated[str, typer.Option(help="sample: for e4m3, tensor, row or block128.")] = "",
     layouts: Annotated[
@@ -64,6 +68,12 @@ def bench(
     from ..runtime.progress import Progress
 
     drawn = suite == sample.NAME
+    if drawn:
+        refuse_ignored("a sample draws its sizes; --suite square takes others", {"--shapes": (shapes, "")})
+    else:
+        of_sample = {"--seed": (seed, 0), "--count": (count, COUNT), "--dtype": (dtype, "bf16"),
+                     "--scales": (scales, ""), "--layouts": (layouts, "forward")}  # fmt: skip
+        refuse_ignored("only --suite sample draws its products", of_sample)
     which = sample.suite(seed, count, dtype, scales, layouts.split(",")) if drawn else suite
     plan = planned(which, protocol, against, config or (), shapes, data, seconds, launch, only)
     evidence.check_place(out)
@@ -95,11 +105,18 @@ def bench(
         _show(whole, running.results.rows, as_json, out)
         sys.stdout.flush()
 
-    with Watchdog(hang) as watchdog, meter, stage:
-        with Progress(total=plan.steps, every_s=None if as_json else 0.0) as progress:
-            keep = (lambda: finish(running.results)) if out is not None else (lambda: None)
-            running = lab.Bench(plan, stage, meter, watchdog, progress.say, progress.step, keep)
-            results = running.run()
+    try:
+        with Watchdog(hang) as watchdog, meter, stage:
+            with Progress(total=plan.steps, every_s=None if as_json else 0.0) as progress:
+                keep = (lambda: finish(running.results)) if out is not None else (lambda: None)
+                running = lab.Bench(plan, stage, meter, watchdog, progress.say, progress.step, keep)
+                results = running.run()
+    except KeyboardInterrupt:
+        kept = "nothing was written; --out FILE.json keeps what is finished"
+        if out is not None:
+            kept = f"finished problems are in {out}" + ", and the same command continues from there" * drawn
+        typer.echo(f"interrupted: {kept}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
     whole = finish(results)
     _show(whole, results.rows, as_json, out)
     if plot is not None and results.rows:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import ArgumentError
+from .ignored import refuse_ignored
 from .output import say, say_json
 from .product import ProblemOptions, described, product_problem
 from .warm import INTERRUPTED
@@ -15,15 +16,18 @@ from .warm import INTERRUPTED
 if TYPE_CHECKING:
     from ..operators.tune import Tuned
 
+TOP, COUNT = 10, 40
+"""Candidates of a product that are timed, and products of a fit."""
+
 
 @described
 def tune(
     given: ProblemOptions,
-    top: Annotated[int, typer.Option(help="Number of candidates to time.")] = 10,
+    top: Annotated[int, typer.Option(help="Number of candidates to time.")] = TOP,
     fit: Annotated[
         bool, typer.Option("--fit", help="Time products of public models, and fit the choice to this GPU.")
     ] = False,
-    count: Annotated[int, typer.Option(help="fit: number of products.")] = 40,
+    count: Annotated[int, typer.Option(help="fit: number of products.")] = COUNT,
     seed: Annotated[int, typer.Option(help="fit: seed of the draw of products.")] = 0,
     device: Annotated[int, typer.Option(help="Number of the GPU.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -39,8 +43,10 @@ def tune(
     if top < 1:
         raise ArgumentError("there would be nothing to time", expected="--top of at least 1", got=top)
     if fit:
+        refuse_ignored("a fit times the best of each family", {"--top": (top, TOP)})
         _fit(given, count, seed, device, as_json)
         return
+    refuse_ignored("only --fit draws products", {"--count": (count, COUNT), "--seed": (seed, 0)})
     found: Tuned
     if given.attention:
         from ..lab.attention_explanation import problem_of

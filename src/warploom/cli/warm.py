@@ -9,6 +9,7 @@ import typer
 
 from ..errors import ArgumentError, NoGpuError
 from ..plural import counted
+from .ignored import refuse_ignored
 from .output import say, say_json
 from .product import DTYPES, sizes_of
 
@@ -89,6 +90,8 @@ def problems_of(what: str, rows: str, dtype: str, scales: str, shards: int, fuse
 
     fusion = Fusion(scales=scales or None)
     if what[:1].isdigit():
+        refuse_ignored("sizes say what to build; a model has rows, shards and fused layers",
+                       {"--rows": (rows, ROWS), "--shards": (shards, 1), "--no-fused": (fused, True)})  # fmt: skip
         sizes = [(each.m, each.n, each.k, fusion) for each in parse_shapes(what, GemmWork(1, 1, 1))]
     else:
         sizes = [

@@ -85,6 +85,13 @@ class DiskCache:
                 os.utime(path)
         return entry
 
+    def has(self, key: str) -> bool:
+        """True if there is an entry of that key; it is not read."""
+        try:
+            return self._trusted() and self._path(key).is_file()
+        except OSError:
+            return False
+
     @contextmanager
     def turn(self, key: str) -> Iterator[None]:
         """Inside the `with` no other process builds what has this key (or one of the few that share its folder)."""
@@ -252,6 +259,14 @@ class BuildCache:
             entry = build()
             disk.write(key, entry)
             return entry, ""
+
+    def stored(self, key: str, folder: Path) -> bool:
+        """True if the disk has the entry of a key, or gets it now from memory: not if it is full, read-only or not
+        trusted."""
+        disk, entry = self._disk(folder), self._remembered(key)
+        if not disk.has(key) and entry is not None:
+            disk.write(key, entry)
+        return disk.has(key)
 
     def clear(self) -> None:
         """Clear the memory; the disk is unchanged."""

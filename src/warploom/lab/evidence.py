@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
+import os
 import platform
 import re
 import sys
@@ -97,12 +98,20 @@ def _without_folders(argument: str) -> str:
 
 
 def write(path: Path, head: Mapping[str, object], rows: Sequence[Mapping[str, object]]) -> None:
-    """Write an evidence file atomically. Raises ArgumentError if it cannot be written."""
-    part = path.with_suffix(".part")
+    """Write an evidence file atomically. Raises ArgumentError if it cannot be written; what was there stays."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps({**head, "rows": list(rows)}, indent=1) + "\n")
-        part.replace(path)
+        part = _part_of(path)
+        try:
+            part.write_text(json.dumps({**head, "rows": list(rows)}, indent=1) + "\n")
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def _part_of(path: Path) -> Path:
+    """The file that becomes `path` when it is complete. Each process has its own."""
+    return path.with_suffix(f".{os.getpid()}.part")
 
 
 PICTURES = (".png", ".svg", ".pdf")
@@ -121,7 +130,7 @@ def check_place(path: Path | None, picture: bool = False) -> None:
         if path.is_dir():
             raise IsADirectoryError(None, "it is a folder")
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
+        part = _part_of(path)
         part.touch()
         part.unlink()
 

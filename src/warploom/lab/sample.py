@@ -18,8 +18,8 @@ NAME = "sample"
 LOSS = 0.985
 """A ratio below this is a loss; closer to 1 is within the timing's own spread."""
 WORST = 10
-ROWS = ((1, 32), (33, 128), (129, 512), (513, catalogue.MOST_ROWS))
-"""Rows of A by which the ratios are also grouped."""
+ROWS = {"1-32": (1, 32), "33-128": (33, 128), "129-512": (129, 512), "above 512": (513, catalogue.MOST_SIZE)}
+"""Rows of A by which the ratios are also grouped. A weight gradient has as many as the layer has outputs."""
 DTYPES = ("bf16", "f16", "e4m3")
 _AGAINST = {"": "cublas", "tensor": "scaled-mm", "row": "scaled-mm-row", "block128": "scaled-mm-block"}
 
@@ -55,8 +55,8 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _against(other: str, mine: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     theirs = {_problem(row): row for row in rows if row["provider"] == other}
     bands = {
-        f"{least}-{most}": _figures([row["ratio_to"][other] for row in band])
-        for least, most in ROWS
+        name: _figures([row["ratio_to"][other] for row in band])
+        for name, (least, most) in ROWS.items()
         if (band := [row for row in mine if least <= row["m"] <= most])
     }
     worst = sorted(mine, key=lambda row: row["ratio_to"][other])[:WORST]

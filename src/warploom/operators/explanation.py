@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from .families import family_of
+from .families import family_of, is_corrected
 from .families.estimate import MEMORY, Estimate
-from .families.small_m import FIRST_ROWS
 from .select import Choice, choose, kept, ranking
 from .spec.gpu import EMULATED, Gpu
-from .spec.problem import Problem
+from .spec.problem import TMA_BYTES, Problem
 
 SHOWN = 8
 
@@ -21,10 +20,11 @@ class Explanation:
 
     Attributes:
         problem, gpu, choice: the question and the answer.
-        others: the model's best candidates with their estimates, fastest first. Up to 128 rows of A, kernels made for
-        few
-            rows come before the rest. The choice is among them; it is last if it is not one of the model's best.
+        others: the model's best candidates with their estimates, fastest first. The choice is among them; it is last
+            if it is not one of the model's best.
         candidates: the number of candidates.
+        corrected: True if the estimates are corrected by a fit to sweeps of all kernels. Otherwise the configurations
+            that measurements prefer come first: up to 128 rows of A, the kernels made for few rows.
     """
 
     problem: Problem
@@ -32,11 +32,23 @@ class Explanation:
     choice: Choice
     others: tuple[tuple[Any, Estimate], ...] = field(repr=False)
     candidates: int = 0
+    corrected: bool = True
 
     @property
     def per_tile(self) -> dict[str, int]:
         """The cost of a whole tile of the choice, by the emulator's counters; {} if its family does not report any."""
         return family_of(self.choice.config, self.problem).per_tile(self.choice.config, self.problem)
+
+    @property
+    def copied(self) -> tuple[str, ...]:
+        """The operands that matmul copies first if they are contiguous, because TMA cannot address their rows."""
+        product, m, n, k = self.problem.product, self.problem.m, self.problem.n, self.problem.k
+        stored = {
+            "A": (m, k) if product.a_major == "K" else (k, m),
+            "B": (n, k) if product.b_major == "K" else (k, n),
+        }
+        widths = {"A": product.a.bytes, "B": product.b.bytes}
+        return tuple(name for name, (rows, length) in stored.items() if rows > 1 and length * widths[name] % TMA_BYTES)
 
     def data(self) -> dict[str, Any]:
         """As a dict for JSON."""
@@ -47,6 +59,7 @@ class Explanation:
             "config": self.choice.config.name(),
             "estimate": _data(self.choice.estimate, self.problem),
             "per_tile": self.per_tile,
+            "copied": list(self.copied),
             "candidates": self.candidates,
             "ranking": [{"config": config.name(), **_data(each, self.problem)} for config, each in self.others],
         }
@@ -60,9 +73,7 @@ class Explanation:
             "shipped": "timed by the package's authors on this model of GPU",
             "model": f"the first of {self.candidates} candidates; `warploom tune` times them",
         }[choice.source]
-        order = "in the model's order, forms that its sweeps found slow last"
-        if problem.m <= FIRST_ROWS:
-            order = f"kernels made for few rows (up to {FIRST_ROWS}) first, then the others, {order}"
+        order = "fastest first" if self.corrected else "those first that measurements prefer, whatever their estimates"
         lines = [
             f"{problem.describe()}  on  {self.gpu.name}",
             f"  chosen   {choice.config.name()}   ({choice.source}: {why})",
@@ -72,10 +83,11 @@ class Explanation:
             f"{estimate.fill:.0f} bytes per cycle into each multiprocessor; epilogues take {estimate.exposed:.1%}",
             f"  assumed  {_assumed(estimate)}",
             *([f"  a tile   {_tile(self.per_tile)}"] if self.per_tile else []),
+            *([f"  copied   {_copies(self.copied)}"] if self.copied else []),
             "",
             f"  {order}; slots: used share of the waves, fill: bytes per cycle",
             "  into each multiprocessor, tail: share of the time in which only epilogues run, fitted: factor on the",
-            "  arithmetic time, fitted to a sweep of such kernels",
+            "  arithmetic time, fitted to sweeps; 1 if there is none",
             f"  {'us':>9}{'waves':>8}{'slots':>8}{'fill':>7}{'tail':>8}{'fitted':>8}  {'bound by':14}configuration",
         ]
         for number, (config, each) in enumerate(self.others):
@@ -99,7 +111,8 @@ def explain(problem: Problem, gpu: Gpu = EMULATED, config: Any = None) -> Explan
     shown = order[:SHOWN]
     if all(each != choice.config for each, _ in shown):
         shown.append((choice.config, choice.estimate))
-    return Explanation(problem, gpu, choice, tuple(shown), len(order))
+    corrected = is_corrected([each for each, _ in order], problem)
+    return Explanation(problem, gpu, choice, tuple(shown), len(order), corrected)
 
 
 def _data(estimate: Estimate, problem: Problem) -> dict[str, Any]:
@@ -119,6 +132,12 @@ def _tile(costs: dict[str, int]) -> str:
         f"{kib['matrix_operand_bytes']} read by the tensor core; tensor memory "
         f"{kib['tensor_memory_product_bytes']} by MMAs, {kib['tensor_memory_load_bytes']} loaded"
     )
+
+
+def _copies(names: tuple[str, ...]) -> str:
+    """Which operands are copied, and how to avoid it."""
+    padded = f"padded to rows of a multiple of {TMA_BYTES} bytes"
+    return f"{' and '.join(names)}, at each call, unless {padded}; the model's time is without it"
 
 
 def _waves(estimate: Estimate) -> str:

@@ -75,7 +75,8 @@ class Fitted:
         lines = [f"{counted(self.products, 'product')} on {self.gpu.name}, {self.timed_now} of them timed now"]
         lines.append(f"  first choice, on held-out products: {self.before:.2%} slower than the best timed")
         if self.weights:
-            lines.append(f"  with the fit: {self.after:.2%}; matmul now uses it")
+            used = "matmul now uses it" if self.kept else "not kept on disk: only this process uses it"
+            lines.append(f"  with the fit: {self.after:.2%}; {used}")
             lines += [f"  {name:16} x {math.exp(w[0]):.3f} at 128 rows of 8 KiB" for name, w in self.weights.items()]
         else:
             lines.append("  no fit was better on held-out products: the model is unchanged")

@@ -104,9 +104,12 @@ def ranking(problem: Problem, gpu: Gpu = EMULATED) -> list[tuple[Any, Estimate]]
             got=f"{product.a} x {product.b} -> {product.out}",
         )  # fmt: skip
     if not found:
+        along_k = problem.layout != "tn" and problem.product.a.bytes != 2
         raise ArgumentError(
             "no kernel of the package computes this", expected="a product listed in docs/matmul.md",
             got=problem.describe(),
+            hint=f"{problem.product.a} is only read along k: matmul copies other operands first, and runs tn"
+            if along_k else None,
         )  # fmt: skip
     return applied(ranked(found, problem, gpu), problem, gpu)
 

@@ -81,8 +81,7 @@ class Tuned:
             rate = self.problem.flops / time / 1e6
             lines.append(f"  {name:44}{time:10.2f} us{rate:9.0f} TFLOP/s  {', '.join(marks)}")
         lines += [f"  {name:44} failed: {reason}" for name, reason in self.failed.items()]
-        if self.kept:
-            lines.append(f"  kept in {self.kept}")
+        lines.append(f"  kept in {self.kept}" if self.kept else "  not kept on disk: only this process uses it")
         return "\n".join(lines)
 
 

@@ -18,6 +18,7 @@ from multiprocessing import get_context, resource_tracker
 from pathlib import Path
 from typing import Any
 
+from ..driver import cache
 from ..errors import ArgumentError, CompilationError, TraceError, WarploomError
 from ..runtime import on_gpu
 from ..runtime.progress import Progress
@@ -35,7 +36,7 @@ class Warmed:
     Attributes:
         products, kernels: number of requested products, and of the kernels they need.
         built: kernels that were not in the cache before.
-        failed: products whose kernel does not build, with the reason.
+        failed: products whose kernel does not build, or could not be stored, with the reason.
         folder: the cache.
     """
 
@@ -124,13 +125,16 @@ def _submitted(pool: Executor, jobs: dict[int, tuple[Any, ...]]) -> Iterable[tup
 
 
 def _build(problem: Problem, config: Any, gpu: Gpu, folder: Path) -> tuple[bool, str]:
-    """True if a kernel was built, and why not; ("" if it is in the cache now)."""
+    """True if a kernel was built and stored, and why not; ("" if it is in the cache now)."""
     first = ""
     with settings.override(cache_dir=folder):
         for each in chain((config,), (other for other, _ in ranking(problem, gpu))):
             try:
                 program = kernel_cache.program_of(problem, each, keep=True)
-                return not on_gpu.build(program, on_gpu.target_for(program, gpu.arch)).from_cache, ""
+                build = on_gpu.build(program, on_gpu.target_for(program, gpu.arch))
+                if not cache.builds().stored(build.key, folder):
+                    return False, f"it was built, but could not be stored in {folder}"  # a CacheWarning says why
+                return not build.from_cache, ""
             except (CompilationError, TraceError) as error:  # matmul then takes the next best
                 first = first or f"{type(error).__name__}: {error.what}"
             except WarploomError as error:

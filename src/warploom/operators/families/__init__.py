@@ -79,15 +79,19 @@ def estimate(config: Any, problem: Problem, gpu: Gpu) -> Estimate:
     return family_of(config, problem).estimate(config, problem, gpu).times(problem.count)
 
 
+def is_corrected(configs: list[Any], problem: Problem) -> bool:
+    """True if estimates are corrected by the fit to sweeps of all families: there are free tiles, or MN-major
+    operands."""
+    return measured(configs) and (computes(problem) or "MN" in (problem.product.a_major, problem.product.b_major))
+
+
 def ranked(configs: list[Any], problem: Problem, gpu: Gpu) -> list[tuple[Any, Estimate]]:
     """Configurations with their estimates, fastest first; ties are ordered by name, so the order is deterministic.
 
-    If there are free tiles, or MN-major operands, the estimates are corrected by a fit to a sweep of all families
-    (`correction`).
-    Otherwise the configurations preferred by measurements come first.
+    If the estimates are not corrected, the configurations preferred by measurements come first.
     """
     timed = [(config, family_of(config, problem), estimate(config, problem, gpu)) for config in configs]
-    if measured(configs) and (computes(problem) or "MN" in (problem.product.a_major, problem.product.b_major)):
+    if is_corrected(configs, problem):
         plain = without_operands(problem)
         alone = [estimate(config, plain, gpu).time_us / problem.count for config in configs]
         ends = [epilogue_us(config, problem, gpu) for config in configs]
@@ -150,6 +154,7 @@ __all__ = [
     "estimate",
     "family_of",
     "from_text",
+    "is_corrected",
     "ranked",
     "to_text",
 ]
