@@ -1,6 +1,6 @@
 """First run on a GPU: the tests, the walkthrough kernel at 4096³ next to cuBLAS, and the cost of a call.
 
-    python benchmarks/first_light.py [--size 4096] [--out benchmarks/results/nvidia-h200/first-light.json]
+    python -m benchmarks.first_light [--size 4096] [--out benchmarks/results/nvidia-h200/first-light.json]
 
 Runs `pytest -m gpu` and keeps its last line. Times the walkthrough kernel and the warp-specialised one next to torch.mm
 under the protocols alone, interleaved and burst, on random normal data; each product is checked against a reference

@@ -1,6 +1,6 @@
 """Fit the correction of the families' cost estimates to sweeps, and evaluate its choices on held-out layers.
 
-    python benchmarks/fit_choice.py [SWEEP.json ...] [--out FILE.json]
+    python -m benchmarks.fit_choice [SWEEP.json ...] [--out FILE.json]
         [--weights src/warploom/operators/tables/choice-sm_90.json] [--workers 1]
 
 The regret of a choice is its time over the best time measured for its product, minus 1. Layers (N, K) are dealt into
@@ -11,6 +11,9 @@ product; the fastest configurations have the largest weights.
 "noise" is the regret that noise alone causes: the fastest configuration in the sweep's short slices, judged by the
 longer slices in which only the best were timed again. "as_timed" is the regret of what the library of that day chose
 in each sweep, most of whose products its model had not seen.
+
+A fit takes some five minutes of a core, and all folds more than an hour. The present evidence and weights are of a
+driver that summed the histograms in C: where two splits are equally good, it may take the other one.
 """
 
 from __future__ import annotations
@@ -135,6 +138,16 @@ def groups(points: Sequence[Mapping[str, Any]], gpu: Gpu = EMULATED, generation:
             known[name] = math.sqrt(known[name] * us * shift) if name in known else us * shift
     made = [_group(problem, gpu, times, times.pop(CUBLAS), generation) for problem, times in found.items()]
     return [group for group in made if sum(group.considered) > 1]
+
+
+def swept(paths: Sequence[Path] = tuple(SWEEPS)) -> list[Group]:
+    """The products of sweeps, each on its GPU."""
+    return [
+        group
+        for path in paths
+        for sweep in (evidence.read(path),)
+        for group in groups(sweep["rows"], CARDS[sweep["gpu"]], SWEEPS.get(path, NEWEST))
+    ]
 
 
 def changed(config: Any) -> int:
@@ -275,11 +288,7 @@ def main() -> None:
     paths = options.sweeps or list(SWEEPS)
     sweeps = [evidence.read(path) for path in paths]
     points = [sweep["rows"] for sweep in sweeps]
-    found = [
-        group
-        for sweep, path in zip(sweeps, paths, strict=True)
-        for group in groups(sweep["rows"], CARDS[sweep["gpu"]], SWEEPS.get(path, NEWEST))
-    ]
+    found = swept(paths)
     trees = fitted(found)
     if options.weights is not None:
         kept = trees.kept(FEATURES)

@@ -1,6 +1,6 @@
 """Time free tiles next to cuBLAS and the current choice, on products of public models: the data for fitting the choice.
 
-    python benchmarks/sweep_free_tile.py --out FOLDER [--seed 1] [--count 200] [--rows 1:512] [--seconds 500]
+    python -m benchmarks.sweep_free_tile --out FOLDER [--seed 1] [--count 200] [--rows 1:512] [--seconds 500]
         [--dtype bf16|e4m3] [--scales tensor|row] [--most 16] [--chosen-first | --forms | --pairs | --clusters]
         [--layout forward|input-gradient|weight-gradient] [--shapes 256x6144x4096,...] [--products FILE.json]
         [--alone 0.6] [--evidence FILE.json]

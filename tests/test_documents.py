@@ -50,6 +50,16 @@ def test_what_a_document_names_exists(document: Path) -> None:
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
+def test_a_benchmark_that_is_called_as_a_file_imports_none_of_its_neighbours_by_package() -> None:
+    """Only `python -m benchmarks.name` has the repository on the path, unless the file puts it there."""
+    texts = [path.read_text() for path in (*ROOT.glob("docs/*.md"), *ROOT.glob("*.md"), *ROOT.glob("benchmarks/*.py"))]
+    called = {name for text in texts for name in re.findall(r"python (benchmarks/\w+\.py)", text)}
+    assert len(called) > 10
+    alone = {name: (ROOT / name).read_text() for name in called}
+    assert not [name for name, text in alone.items()
+                if re.search(r"^(from|import) benchmarks", text, re.M) and "sys.path" not in text]  # fmt: skip
+
+
 def test_the_readme_is_short_and_leads_to_every_page() -> None:
     text = README.read_text()
     assert len(text.replace("|", " ").split()) <= MOST_WORDS

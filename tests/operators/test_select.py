@@ -21,7 +21,7 @@ from warploom.kernels.hopper.free_tile_config import FreeTileConfig
 from warploom.kernels.hopper.names import any_config
 from warploom.kernels.hopper.small_m_config import SmallMConfig
 from warploom.operators import Problem, choose, explain
-from warploom.operators.families import candidates, estimate, from_text, to_text
+from warploom.operators.families import candidates, estimate, family_of, from_text, to_text
 from warploom.operators.families.hopper_large_tiles import hopper, whole_waves
 from warploom.operators.select import _chosen, kernel_of, ranking
 from warploom.operators.spec.gpu import EMULATED
@@ -367,6 +367,19 @@ def test_two_processes_that_tune_keep_both_choices(cache):
     for table, problem in ((mine, one), (theirs, two)):
         table.keep(gpu, str(cache), key_of(problem), ranking(problem, gpu)[1][0], {"time_us": 1.0})
     assert len(Tables().tuned(gpu, str(cache))) == 2
+
+
+def test_any_product_has_a_choice_that_fits_it():
+    """Sizes that nothing was tuned for: one row, one k-tile, odd columns, rows of K that TMA cannot address."""
+    drawn = np.random.default_rng(13)
+    for _ in range(30):
+        dtype, scales = [("bf16", None), ("f16", None), ("e4m3", "row"), ("e4m3", "block128")][drawn.integers(4)]
+        layout = ["tn", "nn", "nt", "tt"][drawn.integers(4)] if dtype in ("bf16", "f16") else "tn"
+        m, n, k = (int(np.exp(drawn.uniform(0, np.log(most)))) for most in (16384, 65536, 32768))
+        problem = Problem.of(m, n, k, dtype, layout=layout, fusion=Fusion(scales=scales))
+        found = choose(problem, UNKNOWN)
+        assert family_of(found.config, problem).fits(found.config, problem), problem.describe()
+        assert 0 < found.estimate.time_us < 1e7 and from_text(to_text(found.config)) == found.config
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
