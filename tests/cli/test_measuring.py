@@ -319,6 +319,13 @@ def test_sizes_may_be_one_word() -> None:
     assert warm.one_word(["256", "512", "128"]) == warm.one_word(["256x512x128"])
 
 
+@pytest.mark.parametrize(("dtype", "scales", "fused"), [("bf16", "", 3), ("e4m3", "row", 3), ("e4m3", "block128", 0),
+                                                        ("s8", "", 0)])  # fmt: skip
+def test_a_model_is_built_with_the_epilogues_that_its_products_have(dtype: str, scales: str, fused: int) -> None:
+    plain, whole = (warm.problems_of("Llama-3-8B", "16", dtype, scales, 1, both) for both in (False, True))
+    assert len(plain) == 6 and len(whole) == 6 + fused and set(plain) <= set(whole)
+
+
 @pytest.mark.parametrize(
     "arguments", [("256x512",), ("a", "b", "c"), (1, 2, 3, 4), (0, 1, 1), (64, 64, 64, "--dtype", "f64"),
                   (64, 64, 64, "--machine", "B300"), (64, 64, 64, "--config", "pingpong")]

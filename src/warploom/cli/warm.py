@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import ArgumentError, NoGpuError
+from ..errors import ArgumentError, NoGpuError, WarploomError
 from ..plural import counted
 from .ignored import refuse_ignored
 from .output import say, say_json
@@ -101,8 +101,19 @@ def problems_of(what: str, rows: str, dtype: str, scales: str, shards: int, fuse
         ]  # fmt: skip
     found = [replace(Problem.of(m, n, k, dtype), fusion=each) for m, n, k, each in sizes]
     for problem in found:
+        check_together(replace(problem, fusion=fusion))
+    return [problem for problem in found if _is_computed(problem)]
+
+
+def _is_computed(problem: Problem) -> bool:
+    """False for an epilogue that the product's kernels do not have: convert does not fuse it either."""
+    from ..operators.spec.validation import check_together
+
+    try:
         check_together(problem)
-    return found
+    except WarploomError:
+        return False
+    return True
 
 
 def _rows(text: str) -> list[int]:
