@@ -35,9 +35,10 @@ FACTS, MEASURED, README = ROOT / "docs" / "measured-facts.md", ROOT / "docs" / "
 INSTALLING, ATTENTION = ROOT / "docs" / "installing.md", ROOT / "docs" / "attention.md"
 PREDICTING = ROOT / "docs" / "predicting.md"
 BF16 = tuple(H200 / f"{suite}-bf16.json" for suite in ("square", "llm", "small-k"))
-BF16_SAMPLES = tuple(H200 / f"sample-bf16-seed-{seed}.json" for seed in (5001, 5002, 5003, 6001, 7001))
+BF16_SAMPLES = tuple(H200 / f"sample-bf16-seed-{seed}.json" for seed in (5001, 5002, 5003, 6001, 7001, 8201))
 SAMPLES = (*BF16_SAMPLES, *(H200 / f"sample-{name}.json" for name in (
-    "bf16-gradients-seed-5007", "bf16-gradients-seed-7002", "fp8-seed-4005", "fp8-row-seed-5006")))  # fmt: skip
+    "bf16-gradients-seed-5007", "bf16-gradients-seed-7002", "fp8-seed-4005", "fp8-seed-8202",
+    "fp8-row-seed-5006")))  # fmt: skip
 EARLIER_SAMPLES = tuple(H200 / f"sample-{name}.json" for name in (
     "bf16-seed-4002", "bf16-seed-4003", "bf16-gradients-seed-4007", "fp8-row-seed-4006"))  # fmt: skip
 H100_SAMPLES = tuple(H100 / f"sample-{name}.json" for name in (
