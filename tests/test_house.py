@@ -121,6 +121,14 @@ def test_kernels_can_be_written_and_emulated_without_a_framework_or_the_driver()
     assert json.loads(python(code)) == []
 
 
+def test_the_pytest_plugin_loads_nothing_but_itself_into_each_run_of_pytest() -> None:
+    code = (
+        "import sys, json, warploom.testing.plugin;"
+        "print(json.dumps([n for n in sys.modules if n.startswith('warploom.') or n == 'numpy']))"
+    )
+    assert json.loads(python(code)) == ["warploom.testing", "warploom.testing.plugin"]
+
+
 def test_the_pytorch_plug_in_leaves_dynamo_to_torch_compile() -> None:
     pytest.importorskip("torch")
     code = "import sys, json, warploom.torch; print(json.dumps([n for n in ('torch._dynamo',) if n in sys.modules]))"
