@@ -179,7 +179,7 @@ ANYWHERE, ON_A_GPU = (
 LONG = ("ladder --emulate", "warm ")
 
 
-@pytest.mark.sample(1, all=5)
+@pytest.mark.sample(1, all=3)
 @pytest.mark.parametrize(
     "line",
     [pytest.param(line, marks=pytest.mark.slow if any(word in line for word in LONG) else ()) for line in ANYWHERE],
@@ -192,7 +192,7 @@ def test_a_command_runs_as_it_stands(line: str) -> None:
     assert done.stdout.strip() and "Traceback" not in done.stderr
 
 
-@pytest.mark.sample(0, all=2)
+@pytest.mark.sample(0, all=1)
 @pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="a GPU is here")
 @pytest.mark.parametrize(
     "line", [pytest.param(line, marks=pytest.mark.slow if "ladder" in line else ()) for line in ON_A_GPU]

@@ -1,10 +1,10 @@
 """Sweeps too long for every run: a sample in `make test`, more in `make test-all`, the rest in `make test-slow`.
 
     @pytest.mark.sample(6)              6 of the cases in `make test`, the rest in `make test-all`
-    @pytest.mark.sample(6, full=20)     a twenty-sixth of 14 more in `make test-all`, the rest in `make test-slow`
+    @pytest.mark.sample(6, full=90)     a fortieth of 84 more in `make test-all`, the rest in `make test-slow`
     @pytest.mark.sample(6, all=20)      20 of them in `make test-all`, the rest in `make test-slow`
 
-`sample(6)` is `sample(6, full=as many as there are)`: of what it leaves out, every twenty-sixth case runs
+`sample(6)` is `sample(6, full=as many as there are)`: of what it leaves out, every fortieth case runs
 in `make test-all`, which would take hours otherwise. `sample(0, all=1)` runs nothing in
 `make test`.
 
@@ -25,7 +25,7 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import pytest
 
-SHARE = 30
+SHARE = 40
 SCHEDULES_PER_CASE = 1, 2
 """Schedules of each case in `make test` and in `make test-all`."""
 FULL, SLOW = pytest.mark.full, pytest.mark.slow
@@ -71,7 +71,7 @@ def thin(items: Sequence[pytest.Item]) -> None:
         mark = sweep[0].get_closest_marker("sample")
         values = {item.name: [repr(value) for value in item.callspec.params.values()] for item in sweep}
         quick, most = mark.args[0], min(mark.kwargs.get("full", len(values)), len(values))
-        chosen = sample(values, mark.kwargs.get("all", quick + -(-max(most - quick, 0) // SHARE)))
+        chosen = sample(values, mark.kwargs.get("all", quick + max(most - quick, 0) // SHARE))
         _keep(sweep, chosen[:quick], chosen)
     for case in cases.values():
         quick, most = SCHEDULES_PER_CASE

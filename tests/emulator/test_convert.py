@@ -67,7 +67,7 @@ VALUES = [
 ROUND = {"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil}
 
 
-@pytest.mark.sample(32, all=128)
+@pytest.mark.sample(32, all=80)
 @pytest.mark.parametrize("target", INTEGERS)
 @pytest.mark.parametrize("source", FLOATS)
 @pytest.mark.parametrize("mode", ROUND)
@@ -101,7 +101,7 @@ def test_flushing_before_rounding_up_to_an_integer():
     assert run("cvt.rpi.ftz.s32.f32 %d, %a;", np.int32, a=a).tolist() == [0]
 
 
-@pytest.mark.sample(32, all=128)
+@pytest.mark.sample(32, all=80)
 @pytest.mark.parametrize("source", INTEGERS)
 @pytest.mark.parametrize("target", FLOATS)
 @pytest.mark.parametrize("mode", MODES)

@@ -47,7 +47,7 @@ def clamped(value: int, count: int, kind: str) -> int:
     return min(max(value, low), high)
 
 
-@pytest.mark.sample(36, all=108)
+@pytest.mark.sample(36, all=72)
 @pytest.mark.parametrize("second", ["", ".sat", ".add"])
 @pytest.mark.parametrize("types", [("u32", "u32", "u32"), ("s32", "s32", "s32"), ("u32", "s32", "u32")])
 @pytest.mark.parametrize("count", [2, 4])

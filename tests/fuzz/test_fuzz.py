@@ -28,7 +28,7 @@ def decoded(raw: bytes) -> str:
     return raw.decode(errors="replace")
 
 
-@pytest.mark.sample(1, all=2)
+@pytest.mark.sample(1, all=1)
 @pytest.mark.parametrize("part", range(8))
 def test_the_texts_are_sound_before_they_are_changed(part: int) -> None:
     """What is mutated runs or stops with an error of the emulator: it is not refused from the start."""

@@ -50,7 +50,7 @@ def calls(monkeypatch) -> list[int]:
     return seen
 
 
-@pytest.mark.sample(0, all=3)
+@pytest.mark.sample(0, all=1)
 @torch.no_grad()
 @pytest.mark.parametrize("family", ["Mixtral", "Qwen3Moe", "Qwen2Moe", "Olmoe", "GraniteMoe"])
 def test_experts_are_two_grouped_products_and_give_what_the_model_gives(family, calls):

@@ -46,7 +46,7 @@ def close(found: Any, wanted: Any) -> None:
     torch.testing.assert_close(found.double(), wanted, atol=0.03, rtol=1e-3)
 
 
-@pytest.mark.sample(0, all=2)
+@pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("given, meant", [
     (((0.0, 0.3, True, (10, 0)), {}), {"scale": 0.3, "causal": True, "window": (10, 0)}),
     (((), {"window_size": (5, 7), "softcap": 2.0, "deterministic": True}), {"window": (5, 7), "softcap": 2.0}),

@@ -139,7 +139,7 @@ def test_an_unknown_modifier_is_refused():
 
 
 @needs_ptxas
-@pytest.mark.sample(1, all=2)
+@pytest.mark.sample(1, all=1)
 @pytest.mark.parametrize("part", range(2))
 @pytest.mark.usefixtures("no_suggestions")
 def test_a_type_the_table_does_not_list_is_refused(part: int):

@@ -107,7 +107,7 @@ def no_suggestions(monkeypatch):
     monkeypatch.setattr(nearest, "suggest", lambda opcode: "")
 
 
-@pytest.mark.sample(3, all=6)
+@pytest.mark.sample(3, all=4)
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_table_takes_and_refuses_what_ptxas_does(target: str):
     every, ours, theirs = list(texts()), verdicts(target, ptxas=False), recorded(target)

@@ -100,7 +100,7 @@ CASES = {
 }
 
 
-@pytest.mark.sample(1, all=2)
+@pytest.mark.sample(1, all=1)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_forms_of_the_tile_and_ragged_sizes(case: tuple, form: str):
@@ -118,7 +118,7 @@ SCALED = {
 }
 
 
-@pytest.mark.sample(1, all=2)
+@pytest.mark.sample(1, all=1)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("scaled", ["tensor", "row"])
 @pytest.mark.parametrize("case", SCALED.values(), ids=SCALED)
@@ -137,7 +137,7 @@ ALWAYS = {
 }
 
 
-@pytest.mark.sample(0, all=2)
+@pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("case", ALWAYS.values(), ids=ALWAYS)
 def test_the_bits_do_not_depend_on_who_comes_first(case: tuple, form: str):
@@ -174,7 +174,7 @@ def is_found(text: str, *, form: str, schedule: str = "lazy", seed: int = 0) -> 
     return errors or not is_right(report, right) or any(timeout_record.timed_out(record) for record in records)
 
 
-@pytest.mark.sample(1, all=2)
+@pytest.mark.sample(1, all=1)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("change", MUTANTS.values(), ids=MUTANTS)
 def test_a_weakened_hand_over_is_an_error(form: str, change: tuple[str, str]):
@@ -226,7 +226,7 @@ def test_what_is_chosen_sends_nothing_that_nobody_wrote(m: int, n: int):
     assert not [finding for finding in report.findings if finding.severity != "performance"]
 
 
-@pytest.mark.sample(1, all=4)
+@pytest.mark.sample(1, all=2)
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 @pytest.mark.parametrize("m", [1, 16, 64, 128])
 @pytest.mark.parametrize("product, scales", [(Product(f16, f16, f16), None), (EIGHT_BITS, "row")])

@@ -41,7 +41,7 @@ def test_it_is_right_and_clean_under_every_schedule(config: Config, schedule: st
     assert (np.abs(report.outputs[0] - a @ b.T) <= bound(a, b)).all()
 
 
-@pytest.mark.sample(1, all=2)
+@pytest.mark.sample(1, all=1)
 @pytest.mark.parametrize("m, n, k", [(1, 2, 2), (33, 34, 16), (31, 66, 98), (128, 128, 18)])
 def test_whole_numbers_beyond_f32_come_out_exact(m: int, n: int, k: int):
     draw = np.random.default_rng(1)

@@ -18,7 +18,7 @@ from warploom.runtime.machine import H200
 SMALL = f64.Config(tile_m=64, tile_n=32, warps=(4, 2), stages=2)
 
 
-@pytest.mark.sample(1, all=2)
+@pytest.mark.sample(1, all=1)
 @pytest.mark.parametrize("schedule, seed", SCHEDULES)
 @pytest.mark.parametrize("config", [ROLES, SMALL, replace(SMALL, stages=3)], ids=["shipped", "two", "three"])
 def test_it_is_clean_under_every_schedule_and_gives_the_bits_of_the_kernel_without_roles(
@@ -55,7 +55,7 @@ def test_other_numbers_of_warps_are_refused():
         build(f64.Config(tile_n=64, warps=(4, 1)))
 
 
-@pytest.mark.sample(1, all=2)
+@pytest.mark.sample(1, all=1)
 @pytest.mark.parametrize(
     "rule, line",
     [

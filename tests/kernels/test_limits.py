@@ -100,7 +100,7 @@ def assembled(kernel: Kernel, folder: Path) -> tuple[Resources, float]:
     return resources.parse(log)[kernel.name], after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
-@pytest.mark.sample(3, all=7)
+@pytest.mark.sample(3, all=5)
 @pytest.mark.parametrize("name", KERNELS)
 def test_it_is_assembled_in_time_without_spills_and_remarks(name: str, tmp_path: Path):
     used, seconds = assembled(KERNELS[name](), tmp_path)
@@ -117,7 +117,7 @@ def test_registers_move_between_the_roles_of_a_narrow_tile(name: str, tmp_path: 
     assert assembled(kernel, tmp_path)[0].registers == int(said[1])
 
 
-@pytest.mark.sample(1, all=2)
+@pytest.mark.sample(1, all=1)
 @pytest.mark.parametrize("name", LONG)
 def test_tracing_takes_few_steps_for_each_instruction(name: str):
     kernel = LONG[name]()
@@ -137,7 +137,7 @@ def test_tracing_takes_few_steps_for_each_instruction(name: str):
     assert calls / instructions(again) < CALLS
 
 
-@pytest.mark.sample(1, all=2)
+@pytest.mark.sample(1, all=1)
 @pytest.mark.parametrize("name", LONG)
 def test_tracing_is_quick(name: str):
     kernel, seconds = LONG[name](), []

@@ -24,7 +24,7 @@ def files(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.sample(2, all=3)
+@pytest.mark.sample(2, all=2)
 @pytest.mark.parametrize(
     "other",
     [

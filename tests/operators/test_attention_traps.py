@@ -112,7 +112,7 @@ def test_rows_are_those_of_float64_and_nan_only_where_it_is(way: str, trap: str)
         np.testing.assert_allclose(lse, sums, rtol=2e-2 if way == "e4m3" else 1e-4)
 
 
-@pytest.mark.sample(1, all=3)
+@pytest.mark.sample(1, all=2)
 @pytest.mark.parametrize("way", WAYS)
 def test_rows_without_keys_are_zeros_and_minus_infinity(way: str) -> None:
     """More queries than keys: the first ones see none. Of a cache: no keys yet."""
@@ -149,7 +149,7 @@ def test_gradients_of_scores_that_jump_are_finite_and_right(trap: str) -> None:
         assert np.linalg.norm(dq - ds @ keys) <= 0.02 * np.linalg.norm(np.abs(ds) @ np.abs(keys))
 
 
-@pytest.mark.sample(1, all=2)
+@pytest.mark.sample(1, all=1)
 @pytest.mark.parametrize("first", [0, 5])
 def test_scores_are_capped_beside_a_mask(first: int) -> None:
     """Of keys before `first` nothing is seen."""

@@ -184,7 +184,7 @@ def test_scales_of_blocks_of_128_have_no_kernel_there():
         choose(Problem.of(128, 128, 128, "e4m3", fusion=Fusion(scales="block128")), B200)
 
 
-@pytest.mark.sample(2, all=4)
+@pytest.mark.sample(2, all=3)
 @pytest.mark.parametrize(
     ("config", "product", "fusion"),
     [

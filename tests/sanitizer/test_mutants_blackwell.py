@@ -11,7 +11,7 @@ from benchmarks.mutants_blackwell import FILE, judged
 KERNELS = ("minimal", "specialised", "launch control", "pair", "mxfp8", "grouped", "few rows")
 
 
-@pytest.mark.sample(1, all=2)
+@pytest.mark.sample(1, all=1)
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_sample_of_mutants_is_found(name: str):
     assert [verdict for verdict in judged(name, sample=4) if verdict.outcome == "missed"] == []

@@ -63,7 +63,7 @@ def _strided(step):
     return program
 
 
-@pytest.mark.sample(1, all=2)
+@pytest.mark.sample(1, all=1)
 @pytest.mark.parametrize("step, each", [(1, 4), (8, 32), (16, 64), (64, 64)])
 def test_dram_is_read_in_pairs_of_sectors(step, each):
     count = 1 << 14

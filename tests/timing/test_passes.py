@@ -31,7 +31,7 @@ def _shared_loads(lane_of):
     return [one.wavefronts for one in accesses if not one.writes]
 
 
-@pytest.mark.sample(1, all=3)
+@pytest.mark.sample(1, all=2)
 @pytest.mark.parametrize(
     "lane_of, passes",
     [
@@ -108,7 +108,7 @@ def _scaled(columns):
     return program
 
 
-@pytest.mark.sample(1, all=2)
+@pytest.mark.sample(1, all=1)
 @pytest.mark.parametrize("ctas, turns", [(132, 1), (132 * 8, 8)])
 def test_ctas_find_a_small_array_that_all_of_them_read_in_the_first_level_cache(ctas, turns):
     columns = 1024

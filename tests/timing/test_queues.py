@@ -27,7 +27,7 @@ def taking(counter, out):
             number.set(ptx.atomic.inc(ptx.addr(source), ITEMS + CTAS - 1))
 
 
-@pytest.mark.sample(1, all=2)
+@pytest.mark.sample(1, all=1)
 @pytest.mark.parametrize("clusters", [1, 2])
 def test_recorded_ctas_take_every_eighth_number(clusters):
     counter, out = np.zeros(1, np.uint32), np.zeros(ITEMS, np.uint32)
@@ -59,7 +59,7 @@ def test_a_barrier_of_the_grid_needs_all_clusters():
     assert warploom.predict(meeting, arrays["counter"], out=arrays["out"], registers=32, clusters=2).us > 0
 
 
-@pytest.mark.sample(1, all=2)
+@pytest.mark.sample(1, all=1)
 @pytest.mark.parametrize("clusters", [2, CTAS])
 def test_each_recorded_cta_takes_one_number_a_round(clusters):
     """The first does not take all, though the machine runs it to its end before the next begins."""
