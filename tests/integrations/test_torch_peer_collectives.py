@@ -266,7 +266,7 @@ def worker(rank, world, port, folder):
     end(folder, rank, lines)
 
 
-@pytest.mark.parametrize("world", [1, 2, 4])
+@pytest.mark.parametrize("world", [pytest.param(1, marks=pytest.mark.slow), 2, 4])
 def test_products_of_the_cpu_are_those_of_the_kernels_and_faults_are_named(world, tmp_path):
     for rank, lines in enumerate(spawn(worker, world, tmp_path)):
         said = {kind: [line.partition(" ")[2] for line in lines if line.startswith(kind)]

@@ -160,7 +160,7 @@ def worker(rank, world, port, folder, device="cpu", ways=WAYS):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("world", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_split_model_computes_what_the_whole_one_does_and_keeps_our_layers(world, tmp_path):
     check(spawn(worker, world, tmp_path))
 

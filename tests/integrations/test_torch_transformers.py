@@ -113,7 +113,7 @@ def test_what_generate_adds_to_a_cache_is_decode_attention(cache, hidden, calls)
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("padded", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_steps_that_generate_compiles_are_the_operator_in_one_graph(padded, monkeypatch):
     monkeypatch.setattr(ours, "runs_on", torch.compiler.assume_constant_result(lambda device: device.type == "cpu"))
     graphs: list[list[str]] = []
