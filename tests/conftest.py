@@ -71,7 +71,9 @@ def _the_same_numbers_every_time() -> None:
     random.seed(0)
     np.random.seed(0)
     if torch := sys.modules.get("torch"):
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)  # `torch.manual_seed` keeps a trace of its caller for each absent GPU
+        if torch.cuda.is_initialized():
+            torch.cuda.manual_seed_all(0)
 
 
 @pytest.hookimpl(tryfirst=True)

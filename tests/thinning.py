@@ -8,8 +8,8 @@
 in `make test-all`, which would take hours otherwise. `sample(0, all=1)` runs nothing in
 `make test`.
 
-A test with a parameter `schedule` and no mark runs each of its other cases under 1 schedule in `make test`, under 2 in
-`make test-all`, and under all in `make test-slow`. Which ones differs from case to case.
+A test with a parameter `schedule` and no mark runs each of its other cases under 1 schedule in `make test` and
+`make test-all`, and under all in `make test-slow`. Which one differs from case to case.
 
 A sample is the same in every run. It holds as many different values of each parameter as it can, so that a sample as
 large as the longest axis holds each value once. Cases that are marked `full` or `slow` anyway are left as they are;
@@ -26,8 +26,8 @@ from collections.abc import Hashable, Mapping, Sequence
 import pytest
 
 SHARE = 40
-SCHEDULES_PER_CASE = 1, 2
-"""Schedules of each case in `make test` and in `make test-all`."""
+SCHEDULES_PER_CASE = 1
+"""Schedules of each case in `make test` and `make test-all`."""
 FULL, SLOW = pytest.mark.full, pytest.mark.slow
 
 
@@ -74,9 +74,8 @@ def thin(items: Sequence[pytest.Item]) -> None:
         chosen = sample(values, mark.kwargs.get("all", quick + max(most - quick, 0) // SHARE))
         _keep(sweep, chosen[:quick], chosen)
     for case in cases.values():
-        quick, most = SCHEDULES_PER_CASE
-        chosen = sample({item.name: () for item in case}, most)
-        _keep(case, chosen[:quick], chosen)
+        chosen = sample({item.name: () for item in case}, SCHEDULES_PER_CASE)
+        _keep(case, chosen, chosen)
 
 
 def _keep(items: Sequence[pytest.Item], quick: Sequence[str], full: Sequence[str]) -> None:
