@@ -85,7 +85,7 @@ def test_it_is_built_without_spills_and_remarks():
 
 @pytest.mark.full
 def test_the_clock_sees_the_tensor_core_wait_less():
-    a, b = (np.zeros((n, 2048)) for n in (2112, 2048))
+    a, b = (np.zeros((n, 1024)) for n in (2112, 2048))
     assert build().predict(a, b).clocks < 0.95 * f64.build().predict(a, b).clocks  # the clock frequency falls
 
 
