@@ -38,7 +38,9 @@ def check_fields(
             valid, expected = type(value) is bool, "True or False"
         elif isinstance(default, int):
             possible = _listed(numbers.get(name, 1))
-            valid, expected = type(value) is int and value in possible, _numbers_in_words(possible)
+            if type(value) is int and value in possible:
+                continue  # describing tens of thousands of numbers takes milliseconds
+            valid, expected = False, _numbers_in_words(possible)
         elif isinstance(default, str):
             valid, expected = isinstance(value, str) and value in words[name], ", ".join(words[name])
         else:
