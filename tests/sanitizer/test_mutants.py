@@ -14,7 +14,7 @@ from benchmarks.zoo.judge import RIGHT
 from benchmarks.zoo.mutate import mutants
 from benchmarks.zoo.mutations import MUTATIONS, ORDERS
 
-SAMPLE, PARTS = 40, 16
+SAMPLE, PARTS = 40, 8
 in_parts = pytest.mark.parametrize("part", range(PARTS))
 
 
