@@ -37,8 +37,8 @@ class Config:
 SPLITS = (2, 4, 8, 16)
 TILES = ((32, 256, 5), (64, 256, 4), (128, 128, 5))
 """Columns of a tile, and bytes of K and depth of its ring."""
-LEAST_ROWS, MOST_ROWS, WGMMA_ROWS = 16, 128, 64
-"""Rows of a tile: below `WGMMA_ROWS` Triton multiplies by mma.sync."""
+LEAST_ROWS, MOST_ROWS, WARPGROUP_ROWS = 16, 128, 64
+"""Rows of a tile: below `WARPGROUP_ROWS` Triton multiplies by mma.sync."""
 
 
 def configs(problem: GemmWork) -> tuple[Config, ...]:
@@ -46,7 +46,9 @@ def configs(problem: GemmWork) -> tuple[Config, ...]:
     fewest = min(MOST_ROWS, max(LEAST_ROWS, triton.next_power_of_2(problem.m)))
     return tuple(
         Config(rows, n, splits, k_bytes, stages)
-        for rows, (n, k_bytes, stages), splits in combinations(sorted({fewest, max(fewest, WGMMA_ROWS)}), TILES, SPLITS)
+        for rows, (n, k_bytes, stages), splits in combinations(
+            sorted({fewest, max(fewest, WARPGROUP_ROWS)}), TILES, SPLITS
+        )
     )
 
 
