@@ -45,13 +45,16 @@ def load_torch_plugin() -> bool:
 load_torch_plugin._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
+def wants_gradient(array: Any) -> bool:
+    """True if autograd expects the gradient of an array."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.is_grad_enabled() and isinstance(array, torch.Tensor) and array.requires_grad
+
+
 def refuse_gradients(arrays: Mapping[str, Any]) -> None:
     """Raise ArgumentError if autograd expects a gradient, which would silently be missing."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.is_grad_enabled():
-        return
     for name, value in arrays.items():
-        if isinstance(value, torch.Tensor) and value.requires_grad:
+        if wants_gradient(value):
             raise ArgumentError(
                 f"`{name}` requires a gradient, which this call does not support",
                 expected="tensors without requires_grad", hint="call it under torch.no_grad()",

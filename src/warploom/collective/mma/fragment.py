@@ -100,15 +100,24 @@ class Fragment:
 
         Like `mask`, with one comparison per element and bound.
         """
+        inside = self.inside_columns(stop, start)
+        for index, register in enumerate(self.registers):
+            register.set(ptx.select(inside(index), register, float("-inf")))
+
+    def inside_columns(
+        self, stop: Sequence[Register], start: Sequence[Register] | None = None
+    ) -> Callable[[int], Predicate]:  # fmt: skip
+        """Whether a register's element is one of those that `keep_columns` keeps, by the register's index."""
         own = self._column.view(s32)
         after = [bound - own for bound in stop]
         before = None if start is None else [bound - own for bound in start]
-        for index, register in enumerate(self.registers):
+
+        def inside(index: int) -> Predicate:
             half, step = half_of(index), index // ACC_REGS * ACC_ATOM_N + index % 2
             keep = after[half] > step
-            if before is not None:
-                keep = keep & (before[half] <= step)
-            register.set(ptx.select(keep, register, float("-inf")))
+            return keep if before is None else keep & (before[half] <= step)
+
+        return inside
 
     def row_max(self, start: Sequence[Register] | None = None) -> list[Register]:
         """The maximum of each of the thread's two rows, and of `start` if given; the same in all lanes of the quad."""

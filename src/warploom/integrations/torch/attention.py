@@ -21,17 +21,16 @@ from torch import Tensor
 
 from ...errors import ArgumentError, ArgumentTypeError
 from ...operators.attention import calls, gradients
-from ...operators.attention.functional import frozen
 from ...operators.attention.request import LAYOUTS, check_options, fits_head
-from ...operators.dispatch_hook import refuse_gradients
 from .arguments import SIXTEEN, end_graph, plain
-from .custom_operator import OnceDifferentiable, define_both
-from .tracing import constant_result, outside_graphs, untraced
+from .attention_functions import modified
+from .attention_gradients import check_gradient, of_result, spread, sunken
+from .custom_operator import define_both
+from .tracing import constant_result, untraced
 
 __all__ = ["attend", "flex_attention", "scaled_dot_product_attention"]
 
 UNLIMITED = -1
-FUNCTIONS = ("score_mod", "mask_mod", "block_mask")
 SCHEMA = (
     "attention"
     "(Tensor q, Tensor k, Tensor v, Tensor? sinks, str causal, float? scale, int left, int right, float? softcap, "
@@ -87,16 +86,6 @@ def check_tensors(arrays: Mapping[str, Any]) -> None:
         if not isinstance(array, Tensor):
             raise ArgumentTypeError(f"argument `{name}` is not a torch tensor", expected="torch tensors, all of them",
                                     got=type(array).__name__)  # fmt: skip
-
-
-def check_gradient(tensors: tuple[Tensor | None, ...]) -> None:
-    """Raise ArgumentError, before any launch, if a gradient is required on a GPU without backward kernels. A traced
-    graph is checked when its gradient is set up."""
-    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
-        return
-    if any(x is not None and x.requires_grad for x in tensors):
-        assert tensors[0] is not None
-        gradients.check_differentiable(tensors[0].device.type, tensors[0].device.index)
 
 
 def sixteen_bits(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
@@ -266,25 +255,6 @@ def _run_backward(
     return found.dq, found.dk, found.dv, sunk
 
 
-def of_result(grad: Tensor | None, out: Tensor) -> Tensor:
-    """Return the gradient of a result: zeros if it is unused."""
-    return torch.zeros_like(out) if grad is None else grad
-
-
-def spread(grad: Any) -> Any:
-    """Return a gradient, or None, without zero strides: the gradient of a sum, for example, is one broadcast number."""
-    return grad if grad is None or 0 not in grad.stride() else grad.contiguous()
-
-
-def sunken(sinks: Tensor, lse: Tensor, delta: Any) -> Tensor:
-    """Return the gradient of sinks. A sink has no value, so only the softmax's denominator depends on it."""
-    if delta is None:
-        return torch.zeros_like(sinks)
-    given = torch.as_tensor(delta, device=sinks.device)[..., : lse.shape[-1]]
-    weight = torch.exp(sinks.float()[None, :, None] - lse).nan_to_num(0.0)
-    return -(weight * given).sum((0, 2)).to(sinks.dtype)
-
-
 def _fake_backward(
     q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, *_: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -311,49 +281,3 @@ def _backward(ctx: Any, grad: Tensor | None, lse_grad: Tensor | None) -> Any:
 _LIBRARY = define_both((SCHEMA, _run, _fake, _backward, _setup), (BACKWARD_SCHEMA, _run_backward, _fake_backward))
 calls.attention._torchdynamo_inline = attend  # type: ignore[attr-defined]
 untraced(calls.attention)
-
-# -- functions of scores and masks ---------------------------------------------------------------------------------
-
-
-@outside_graphs
-def modified(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, options: dict[str, Any]) -> tuple[Tensor, Tensor]:
-    """The result and the logarithms. Raises ArgumentError like `warploom.attention`, and if a function captures a
-    tensor that requires a gradient.
-
-    The gradient is that of the functions as they are now. As for q, k and v, torch refuses it if a tensor that it needs
-    is written in between.
-    """
-    functions, arrays = frozen(*[options[name] for name in FUNCTIONS])
-    for each in arrays:
-        refuse_gradients({"a tensor that a function of scores or masks captures": each})
-    saved = [each for each in arrays if isinstance(each, Tensor) and not each.is_inference()]
-    found: tuple[Tensor, Tensor] = _Modified.apply(q, k, v, sinks, options | functions, saved)
-    return found
-
-
-class _Modified(torch.autograd.Function):
-    """Attention with functions, for autograd."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, options: dict[str, Any], read: list[Tensor]
-    ) -> tuple[Tensor, Tensor]:
-        with torch.autocast(q.device.type, enabled=False):
-            out, lse = calls.attention(q, k, v, sinks=sinks, return_lse=True, **options)
-        ctx.save_for_backward(q, k, v, sinks, out, lse, *read)
-        ctx.options = options
-        ctx.set_materialize_grads(False)
-        return out, lse
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor | None, lse_grad: Tensor | None) -> Any:
-        q, k, v, sinks, out, lse, *_ = ctx.saved_tensors
-        grad, lse_grad = spread(of_result(grad, out)), spread(lse_grad)
-        with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
-            tensors = {"q": q, "k": k, "v": v}
-            found = gradients.gradients(tensors, out, lse, grad, lse_grad=lse_grad, **ctx.options)
-            sunk = None if sinks is None else sunken(sinks, lse, found.delta)
-        made = [found.dq, found.dk, found.dv, sunk]
-        if torch.is_grad_enabled():  # create_graph=True: the gradient itself must be differentiable
-            made = [None if each is None else OnceDifferentiable.apply(each, grad, lse_grad, q, k, v) for each in made]
-        return *made, None, None

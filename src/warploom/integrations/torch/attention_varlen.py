@@ -15,16 +15,8 @@ from ...errors import ArgumentError
 from ...operators.attention import gradients, sequences
 from ...operators.attention.request import check_from_ends, check_longest, check_options
 from .arguments import plain
-from .attention import (
-    check_gradient,
-    check_tensors,
-    of_result,
-    refuse_outputs,
-    sixteen_bits,
-    spread,
-    unpacked_window,
-    window_pair,
-)
+from .attention import check_tensors, refuse_outputs, sixteen_bits, unpacked_window, window_pair
+from .attention_gradients import check_gradient, of_result, spread
 from .custom_operator import define_both
 from .tracing import untraced
 

@@ -39,6 +39,7 @@ from ...lang import Kernel, Scalar, Tile, kernel, ptx
 from ..fields import builder
 from .attention_backward_config import BackwardConfig, TicketGrid, backward_config, modified
 from .attention_backward_consumer import Consumer, Memory, Rings
+from .attention_backward_reads import workspace_tiles
 from .attention_backward_rows import arguments, stored
 from .attention_backward_sums import Adder
 from .attention_config import Attention
@@ -86,6 +87,7 @@ def build(of: Attention, config: BackwardConfig | None = None) -> Kernel:
             roles()
 
     sums = {"sums": Tile("B", "H", "W", f32, inout=True), "turns": Tile("places", u32, inout=True)}
+    sums |= workspace_tiles(of)
     return kernel(
         in_specs={
             **arguments(of, config.tile, config.rows), "section": Scalar(u32), **(sums if config.keys else {}),

@@ -21,7 +21,8 @@ from ...lang.operand_tile import OperandTile, TileSlice
 from ...lang.smem import SharedArray
 from ...lang.values import Register
 from .attention_backward_config import SUM_ROWS, BackwardConfig, modified
-from .attention_backward_functions import ScoreFunctions, ScorePosition, weighted
+from .attention_backward_functions import ScoreFunctions, ScorePosition
+from .attention_backward_reads import weighted, workspace
 from .attention_backward_rows import weight
 from .attention_backward_sums import SumBuffer
 from .attention_config import QUERY_ROWS, Attention
@@ -100,6 +101,7 @@ class Consumer:
         self.key = key
         self.keys = [row.view(s32) + key for row in self.s.rows]
         self.functions = ScoreFunctions(of, call, block.batch.view(s32)) if modified(of) else None
+        self.reads = config.keys and bool(workspace(of))
 
     def run(self) -> None:
         """Process all tiles of queries that see the block, one query head after the other."""
@@ -132,11 +134,9 @@ class Consumer:
             rings.o.consumer_wait(state)
         ptx.wgmma.wait_group(1 if config.keys and self.functions is None else 0)
         if self.functions is not None:
-            self.apply_functions(self.functions, query, head)
-        if masked:
-            self.hide(query)
-        for at, lse2 in column_vector(rings.lse2, state, self.s):
-            self.scores[at].set(weight(self.scores[at], self.call["scale"], lse2))
+            self.apply_functions(self.functions, query, masked, head)
+        if not self.reads:
+            self.weigh(query, masked)
         p = self.s.as_a(of.dtype) if config.values else []
         if config.keys:
             self.add_keys(p)
@@ -180,14 +180,31 @@ class Consumer:
         wgmma_block(self.dq, self.key_columns.rows(column, SUM_ROWS), stage.rows(first, count), accumulate=False)
         ptx.wgmma.commit_group()
 
-    def apply_functions(self, functions: ScoreFunctions, query: Register, head: Register | None) -> None:
-        """Apply the caller's functions to Sᵀ and their derivatives to dPᵀ."""
+    def weigh(self, query: Register, masked: bool) -> None:
+        """Overwrite Sᵀ with Pᵀ."""
+        if masked:
+            self.s.keep_columns(*self.seen(query))
+        for at, lse2 in column_vector(self.rings.lse2, self.state, self.s):
+            self.scores[at].set(weight(self.scores[at], self.call["scale"], lse2))
+
+    def apply_functions(self, functions: ScoreFunctions, query: Register, masked: bool, head: Register | None) -> None:
+        """Apply the caller's functions to Sᵀ and their derivatives to dPᵀ. If gradients of captured arrays are wanted,
+        Pᵀ takes the place of Sᵀ."""
         assert head is not None
         config = self.config
+
+        def place(index: int) -> ScorePosition:
+            return ScorePosition(self.s.column_of(index).view(s32) + query, self.keys[half_of(index)])
+
+        if self.reads:
+            vectors = [column_vector(vector, self.state, self.s) for vector in (self.rings.lse2, self.rings.delta)]
+            rows = ((lse2, delta) for (_, lse2), (_, delta) in zip(*vectors, strict=True))
+            sees = self.s.inside_columns(*self.seen(query)) if masked else None
+            functions.weigh(self.scores, self.gradients, head, place, rows, sees)
+            return
         deltas = dict(column_vector(self.rings.delta, self.state, self.dp)) if config.keys else {}
         functions.apply(
-            self.scores, self.gradients if config.keys else None, head,
-            lambda index: ScorePosition(self.s.column_of(index).view(s32) + query, self.keys[half_of(index)]),
+            self.scores, self.gradients if config.keys else None, head, place,
             deltas.__getitem__ if config.keys else None,
         )  # fmt: skip
 
@@ -230,13 +247,13 @@ class Consumer:
         """Wait for the other consumer."""
         ptx.bar.sync(self.both, self.config.consumers * WARPGROUP)
 
-    def hide(self, query: Register) -> None:
-        """Set -inf where a query does not see a key: query i sees key j if j - last <= i <= j - first and the key
-        exists."""
+    def seen(self, query: Register) -> tuple[list[Register], list[Register]]:
+        """The columns that see the thread's keys, end and begin: query i sees key j if j - last <= i <= j - first and
+        the key exists."""
         exist, last, first = self.block.keys, self.block.last, self.block.first
         never = reg.scalar(s32, init=_NEVER)
         start = [ptx.select(row < exist, 0 if last is None else row - last - query, never) for row in self.keys]
-        self.s.keep_columns([never if first is None else row - first + 1 - query for row in self.keys], start)
+        return [never if first is None else row - first + 1 - query for row in self.keys], start
 
     def finish(self) -> None:
         """Store dV and dK through the shared memory of their values and keys."""

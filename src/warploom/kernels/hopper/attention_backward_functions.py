@@ -2,19 +2,25 @@
 
 For t = score_mod(s) of a score s = scale Q K, P = 2^(log2(e) t - lse2) where a query sees a key, else 0. The gradient
 of s is dS = P (dP - delta) t'(s). Both are computed elementwise when S and dP are complete, and overwrite their
-registers.
+registers. If a function reads arrays whose gradients are wanted, P takes the place of t at once, while what it read of
+them is still in registers (`weigh`, `attention_backward_reads`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from ...isa.dtypes import s32
 from ...lang import ptx
+from ...lang.dependence import Dependence
+from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
+from ...lang.trace import Trace
 from ...lang.values import Register
+from .attention_backward_reads import KEY, QUERY, ReadSums
+from .attention_backward_rows import weight
 from .attention_config import Attention
 
 
@@ -53,14 +59,7 @@ class ScoreFunctions:
         Indices out of bounds are clamped before the functions see them; a query that does not exist sees no key.
         """
         for index, score in enumerate(scores):
-            position = at(index)
-            exists = position.query < self.queries
-            where = [
-                self.batch,
-                head,
-                ptx.math.min(position.query, self.queries - 1),
-                ptx.math.min(position.key, self.keys - 1),
-            ]
+            exists, where = self._place(at(index), head)
             if delta is not None:
                 gradients[index].set(gradients[index] - delta(index))
             if self.of.score_mod is not None:
@@ -76,10 +75,47 @@ class ScoreFunctions:
                 exists = exists & self.of.mask_mod.apply(self._handles("mask"), *where).truth()
             score.set(ptx.select(exists, score, float("-inf")))
 
+    def weigh(
+        self,
+        scores: Any,
+        gradients: Any,
+        head: Register,
+        at: Callable[[int], ScorePosition],
+        rows: Iterator[tuple[Register, Register]],
+        sees: Callable[[int], Predicate] | None,
+    ) -> None:
+        """Replace scores by P, and gradients by (dP - delta) t'(s); add to the gradients of what the function reads.
+
+        rows: lse2 and delta of each register in turn. sees: false where a query does not see a key; by default all
+        that the function of masks lets it see.
+        """
+        function = self.of.score_mod
+        assert function is not None
+        sums = ReadSums(self.call)
+        for index, (score, (lse2, delta)) in enumerate(zip(scores, rows, strict=True)):
+            exists, where = self._place(at(index), head)
+            gradient = gradients[index] - delta
+            given = score * self.call["inner"]
+            statements = Trace.current().statements
+            begin = len(statements)
+            value, slope, reads = function.derive_reads(self._handles("score"), given, *where)
+            variables = {where[2]: QUERY, where[3]: KEY, given: QUERY | KEY}
+            dependence = Dependence(statements[begin:], variables)
+            if self.of.mask_mod is not None:
+                exists = exists & self.of.mask_mod.apply(self._handles("mask"), *where).truth()
+            if sees is not None:
+                exists = exists & sees(index)
+            seen = ptx.select(exists, value.floating(), float("-inf"))
+            score.set(weight(seen, self.call["scale"], lse2))
+            sums.add(index, score, gradient, reads, dependence)
+            gradients[index].set(gradient * slope.floating())
+        sums.finish()
+
+    def _place(self, position: ScorePosition, head: Register) -> tuple[Predicate, list[Register]]:
+        """Whether the query exists, and what the functions are called with beside a score."""
+        exists = position.query < self.queries
+        query = ptx.math.min(position.query, self.queries - 1)
+        return exists, [self.batch, head, query, ptx.math.min(position.key, self.keys - 1)]
+
     def _handles(self, kind: str) -> list[ArrayHandle]:
         return [handle for name, handle in self.call.items() if name.startswith(f"{kind}_")]
-
-
-def weighted(p: Register, gradient: Register) -> Register:
-    """P times a gradient; 0 where P is 0, even if a function gave inf or NaN for a masked score."""
-    return ptx.select(p == 0.0, 0.0, p * gradient)

@@ -31,7 +31,8 @@ from .description import PANEL
 
 ROWS_PER_CTA = 8
 CLEARED = {"sums": Tile("B", "H", "W", f32), "turns": Tile("places", u32, multiple=(4,))}
-"""Arrays of a workspace that the kernel of the rows may set to zeros; their sizes are multiples of 4."""
+"""Arrays of a workspace that the kernel of the rows may set to zeros; their sizes are multiples of 4. Others are f32 of
+one dimension."""
 _LANE_ELEMENTS = 8
 
 
@@ -138,7 +139,8 @@ def build_rows(
 
     The size P is at least S. Queries beyond S and queries that see no key get lse2 = inf and delta = 0. `packed`:
     queries per tile, if sequences are packed in one batch and end at `ends` (s32). `folded`: see `BlockGrid`.
-    `cleared`: arrays of the workspace that are set to zeros, "sums" (B, H, elements), f32, or "turns", u32 (`_clear`).
+    `cleared`: arrays of the workspace that are set to zeros, "sums" (B, H, elements), f32, "turns", u32, or others, f32
+    (`_clear`).
     """
     grid = BlockGrid("P", "H", ROWS_PER_CTA, folded=folded)
     shape = ("B", "H", "S") if heads_first else ("B", "S", "H")
@@ -189,7 +191,7 @@ def build_rows(
         },
         out_specs={
             "lse2": Tile("B", "H", "P", f32), "delta": Tile("B", "H", "P", f32),
-            **{name: CLEARED[name] for name in cleared},
+            **{name: CLEARED.get(name, Tile(name, f32, multiple=(4,))) for name in cleared},
         },
         grid=grid, block=32 * ROWS_PER_CTA, arch="sm_90a", name="attention_rows",
     )(rows)  # fmt: skip

@@ -7,9 +7,9 @@ They receive `Value`s: registers with torch's arithmetic, which converts integer
 torch's functions accept them (`__torch_function__`): `attention_pointwise.FUNCTIONS` lists them.
 Captured arrays become `Lookup`s, indexed by values or numbers; negative indices count from the end.
 
-A value that depends on the score may have a `slope`, its derivative with respect to the score, which is also a value.
-Derivatives are computed while the function is traced (`Function.derive`). Where a function has no derivative, at the
-kinks of abs, minimum and similar functions, the slope is torch's.
+A value may have a `slope`: its derivatives with respect to the score, and to each element read from a captured array
+whose gradient is wanted, which are also values. Derivatives are computed while the function is traced
+(`Function.derive`). Where there is none, at the kinks of abs, minimum and similar functions, the slope is torch's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from ...lang import ptx
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from . import attention_pointwise  # noqa: F401 - fills the table of functions
-from .attention_values import Value, slope_of, trace_error, where
+from .attention_values import SCORE, Slopes, Value, slope_of, trace_error, where
 
 PACKAGE = str(Path(__file__).parents[2])
 
@@ -40,6 +40,20 @@ def _line_outside(error: Exception) -> SourceLocation | None:
     return None
 
 
+@dataclass
+class Read:
+    """An element that a function read from captured array number `array`.
+
+    Attributes:
+        at: its index in the array as if that were contiguous.
+        slope: the function's derivative with respect to it.
+    """
+
+    array: int
+    at: Value
+    slope: Value = field(default_factory=lambda: Value(0.0))
+
+
 @dataclass(frozen=True)
 class Function:
     """A function and the arrays that it captures.
@@ -49,26 +63,47 @@ class Function:
         arrays: types, shapes and strides of the captured arrays; strides in elements, None for a contiguous array.
         call: called with the values and a Lookup for each array.
         where: the line where the caller defined the function, if it is known.
+        wanted: numbers of the captured arrays whose gradients are wanted.
     """
 
     key: str
     arrays: tuple[tuple[str, tuple[int, ...], tuple[int, ...] | None], ...]
     call: Callable[[Sequence[Any], Sequence[Any]], Any] = field(compare=False, repr=False)
     where: SourceLocation | None = field(default=None, compare=False)
+    wanted: tuple[int, ...] = ()
 
     def apply(self, handles: Sequence[ArrayHandle], *values: Register) -> Value:
         """Trace the function."""
-        return self._traced(handles, values, None)
+        return self._traced(handles, values, None, None)
 
     def derive(self, handles: Sequence[ArrayHandle], score: Register, *values: Register) -> tuple[Value, Value]:
         """Trace a function of scores and its derivative with respect to the score."""
-        found = self._traced(handles, (score, *values), Value(1.0))
+        found = self._traced(handles, (score, *values), {SCORE: Value(1.0)}, None)
         return found, slope_of(found)
 
-    def _traced(self, handles: Sequence[ArrayHandle], values: Sequence[Register], slope: Value | None) -> Value:
+    def derive_reads(
+        self, handles: Sequence[ArrayHandle], score: Register, *values: Register
+    ) -> tuple[Value, Value, list[Read]]:  # fmt: skip
+        """Like `derive`, with what was read of the `wanted` arrays."""
+        reads: list[Read] = []
+        found = self._traced(handles, (score, *values), {SCORE: Value(1.0)}, reads)
+        for number, each in enumerate(reads):
+            each.slope = slope_of(found, number)
+        return found, slope_of(found), reads
+
+    def _traced(
+        self, handles: Sequence[ArrayHandle], values: Sequence[Register], slope: Slopes | None,
+        reads: list[Read] | None,
+    ) -> Value:  # fmt: skip
         given = [Value(value, natural=not value.dtype.is_float) for value in values]
         given[0].slope = slope
-        found = [Lookup(handle, *array) for handle, array in zip(handles, self.arrays, strict=True)]
+        notes = [
+            None if reads is None or number not in self.wanted else Note(number, reads)
+            for number in range(len(self.arrays))
+        ]
+        found = [
+            Lookup(handle, *array, note=note) for handle, array, note in zip(handles, self.arrays, notes, strict=True)
+        ]
         try:
             return Value.of(self.call(given, [each if each.ndim else each[()] for each in found]))
         except WarploomError as error:
@@ -83,6 +118,10 @@ class Function:
             failed.where = _line_outside(error) or self.where or failed.where
             raise failed from error
 
+    def gradients(self) -> dict[int, int]:
+        """The numbers of elements of the arrays whose gradients are wanted."""
+        return {number: math.prod(self.arrays[number][1]) for number in self.wanted}
+
     def sizes(self) -> list[tuple[int, DType]]:
         """Element counts, with those between the strides, and types of the arrays."""
         return [(_span(shape, steps), u8 if name == pred.name else ALL[name]) for name, shape, steps in self.arrays]
@@ -94,6 +133,22 @@ def _span(shape: tuple[int, ...], steps: tuple[int, ...] | None) -> int:
     return 1 + sum((length - 1) * step for length, step in zip(shape, steps, strict=True))
 
 
+@dataclass(frozen=True)
+class Note:
+    """Where reads of captured array number `array` are noted; `at`: the index of a subarray as if the array were
+    contiguous."""
+
+    array: int
+    reads: list[Read]
+    at: Value | None = None
+
+    def of(self, found: Value) -> Value:
+        """Note a read, of which the value gets its derivative."""
+        assert self.at is not None
+        self.reads.append(Read(self.array, self.at))
+        return found.sloping({len(self.reads) - 1: Value(1.0)})
+
+
 class Lookup:
     """A captured array inside the kernel, or the subarray left after its first indices.
 
@@ -103,9 +158,9 @@ class Lookup:
 
     def __init__(
         self, array: ArrayHandle, dtype: str, shape: tuple[int, ...], steps: tuple[int, ...] | None = None,
-        at: Value | None = None,
+        at: Value | None = None, note: Note | None = None,
     ) -> None:  # fmt: skip
-        self._array, self._dtype, self._steps, self._at = array, dtype, steps, at
+        self._array, self._dtype, self._steps, self._at, self._note = array, dtype, steps, at, note
         self.shape, self.ndim = shape, len(shape)
 
     def __len__(self) -> int:
@@ -124,17 +179,22 @@ class Lookup:
         if len(places) > self.ndim:
             raise trace_error("a captured array has fewer dimensions", self.ndim, f"{len(places)} indices")
         at = Value.of(0) if self._at is None else self._at
+        note = self._note
+        counted = None if note is None else Value.of(0) if note.at is None else note.at
         for number, (place, length) in enumerate(zip(places, self.shape, strict=False)):
             found = _place(place, length)
             at = at * length + found if self._steps is None else at + found * self._steps[number]
+            counted = None if counted is None else at if self._steps is None else counted * length + found
+        note = None if note is None else replace(note, at=counted)
         left = self.shape[len(places) :]
         if left:
-            return Lookup(self._array, self._dtype, left, self._steps and self._steps[len(places) :], at)
+            return Lookup(self._array, self._dtype, left, self._steps and self._steps[len(places) :], at, note)
         dtype = self._array.dtype
         found = ptx.load(dtype, ptx.addr(self._array.pointer() + at.integer().to(u64) * dtype.bytes))
         if self._dtype == pred.name:
             return Value(found.to(s32) != 0)
-        return Value(found.to(f32) if dtype.is_float else found.to(s32))
+        value = Value(found.to(f32) if dtype.is_float else found.to(s32))
+        return value if note is None else note.of(value)
 
 
 def _place(index: Any, length: int) -> Value:

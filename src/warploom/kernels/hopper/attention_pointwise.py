@@ -19,11 +19,14 @@ from .attention_values import (
     ATTRIBUTES,
     FUNCTIONS,
     METHODS,
+    Slopes,
     Value,
     as_truth,
     converted,
+    picked,
     scaled,
-    slope_of,
+    slope_in,
+    total,
     trace_error,
     where,
 )
@@ -136,25 +139,42 @@ def _extreme(operate: Callable[[Any, Any], Any], sign: int) -> Callable[[Any, An
         found = left._compute(right, operate)
         if left.slope is None and right.slope is None:
             return found
-        of_left, of_right, ahead = slope_of(left), slope_of(right), (left.flat() - right.flat()) * sign
-        both = (of_left + of_right) * 0.5
-        return found.sloping(where(ahead > 0, of_left, where(ahead < 0, of_right, both)))
+        ahead, both = (left.flat() - right.flat()) * sign, {}
+        for name in dict.fromkeys((*(left.slope or ()), *(right.slope or ()))):
+            both[name] = (slope_in(left.slope, name) + slope_in(right.slope, name)) * 0.5
+        return found.sloping(picked(ahead > 0, left.slope, picked(ahead < 0, right.slope, both)))
 
     return apply
 
 
 def _clamped(input: Any, min: Any = None, max: Any = None) -> Value:  # noqa: A002 - torch's names
     value = Value.of(input)
-    if (slope := value.slope) is not None:  # as in torch: the slope of x between the bounds and on them
-        inside = Value(True)
-        for bound, beyond in ((min, lambda a, b: a >= b), (max, lambda a, b: a <= b)):
-            inside = inside if bound is None else inside & beyond(value.flat(), Value.of(bound).flat())
-        slope = where(inside, slope.flat(), 0.0)
+    slope = _clamped_slope(value, *[None if bound is None else Value.of(bound) for bound in (min, max)])
     if min is not None:
         value = value._compute(min, ptx.math.max)
     if max is not None:
         value = value._compute(max, ptx.math.min)
     return Value(value.held, slope)
+
+
+def _clamped_slope(value: Value, low: Value | None, high: Value | None) -> Slopes | None:
+    """As in torch: the slope of x between the bounds and on them, beyond a bound that of the bound; of a lower bound
+    above the upper one, the upper one's."""
+    x, found = value.flat(), None
+    if value.slope is not None:
+        inside = Value(True)
+        for bound, within in ((low, lambda a, b: a >= b), (high, lambda a, b: a <= b)):
+            inside = inside if bound is None else inside & within(x, bound.flat())
+        found = picked(inside, value.slope, None)
+    if low is not None and low.slope is not None:
+        below = x < low.flat()
+        below = below if high is None else below & (low.flat() < high.flat())
+        found = total(found, picked(below, low.slope, None))
+    if high is not None and high.slope is not None:
+        above = x > high.flat()
+        above = above if low is None else above | (high.flat() < low.flat())
+        found = total(found, picked(above, high.slope, None))
+    return found
 
 
 def _rounded(mode: str) -> Callable[[Any], Value]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from ...errors import TraceError
 from ...isa.dtypes import f32, s32, u32
@@ -19,17 +19,22 @@ from ...lang.values import Register
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """torch's functions and operators that accept values, by name; filled by `attention_pointwise`."""
+SCORE = -1
+"""The score among the variables of a derivative; the others are reads of captured arrays, by number."""
+Slopes: TypeAlias = "dict[int, Value]"
+"""Derivatives of a value, by variable; a variable that is missing has the derivative 0."""
 
 
 class Value:
     """A number or bool inside the kernel: a register of f32 or s32, a predicate, or a Python number.
 
-    slope: the derivative with respect to the score; None if the value is constant in it or no derivative is wanted.
+    slope: the derivatives with respect to the score and to reads of captured arrays; None if the value is constant in
+        them, or no derivative is wanted.
     natural: the value is known not to be negative.
     """
 
     def __init__(
-        self, held: Register | Predicate | float | bool, slope: Value | None = None, *, natural: bool = False
+        self, held: Register | Predicate | float | bool, slope: Slopes | None = None, *, natural: bool = False
     ) -> None:
         self.held, self.slope, self.natural = held, slope, natural
 
@@ -120,10 +125,10 @@ class Value:
         right = Value.of(other)
         found = self._compute(right, lambda a, b: a / b, floats=True)
         above = total(self.slope, None if right.slope is None else scaled(right.slope, -found))
-        return found.sloping(None if above is None else above.flat() / right.flat())
+        return found.sloping(each(above, lambda slope: slope.flat() / right.flat()))
 
-    def sloping(self, slope: Value | None) -> Value:
-        """This value, with a derivative."""
+    def sloping(self, slope: Slopes | None) -> Value:
+        """This value, with derivatives."""
         self.slope = slope
         return self
 
@@ -180,8 +185,8 @@ class Value:
     def __abs__(self) -> Value:
         found = Value(ptx.math.abs(self.floating() if self.is_float else self.integer()))
         if self.slope is not None:
-            falling = where(self.flat() < 0, scaled(self.slope, -1.0), 0.0)
-            found.slope = where(self.flat() > 0, self.slope, falling)
+            falling = picked(self.flat() < 0, scaled(self.slope, -1.0), None)
+            found.slope = picked(self.flat() > 0, self.slope, falling)
         return found
 
     def __pow__(self, power: Any) -> Value:
@@ -339,22 +344,42 @@ def trace_error(what: str, expected: object, got: object) -> TraceError:
     return Trace.current().error(what, expected=str(expected), got=str(got))
 
 
-def total(a: Value | None, b: Value | None) -> Value | None:
-    """The sum of two slopes; None is 0."""
-    return b if a is None else a if b is None else a + b
+def total(a: Slopes | None, b: Slopes | None) -> Slopes | None:
+    """The sums of slopes; None is 0."""
+    if a is None or b is None:
+        return b if a is None else a
+    return a | {name: a[name] + slope if name in a else slope for name, slope in b.items()}
 
 
-def slope_of(value: Value) -> Value:
-    """The slope of a value, 0 if it has none."""
-    return Value(0.0) if value.slope is None else value.slope.flat()
+def slope_of(value: Value, name: int = SCORE) -> Value:
+    """A slope of a value, 0 if it has none."""
+    return slope_in(value.slope, name).flat()
 
 
-def scaled(slope: Value | None, factor: Value | float) -> Value | None:
-    """A slope times a factor."""
-    if slope is None:
-        return None
+def slope_in(slopes: Slopes | None, name: int) -> Value:
+    """One of the slopes, 0 if it is missing."""
+    return (slopes or {}).get(name, Value(0.0))
+
+
+def each(slopes: Slopes | None, operate: Callable[[Value], Value]) -> Slopes | None:
+    """The slopes after an operation on each."""
+    return None if slopes is None else {name: operate(slope) for name, slope in slopes.items()}
+
+
+def scaled(slopes: Slopes | None, factor: Value | float) -> Slopes | None:
+    """Slopes times a factor."""
     by = Value.of(factor).flat()
-    return by if isinstance(slope.held, float) and slope.held == 1.0 else slope.flat() * by
+
+    def multiplied(slope: Value) -> Value:
+        return by if isinstance(slope.held, float) and slope.held == 1.0 else slope.flat() * by
+
+    return each(slopes, multiplied)
+
+
+def picked(condition: Any, a: Slopes | None, b: Slopes | None) -> Slopes | None:
+    """The slopes `a` if the condition holds, else `b`."""
+    names = dict.fromkeys((*(a or ()), *(b or ())))
+    return {name: where(condition, slope_in(a, name), slope_in(b, name)) for name in names} or None
 
 
 def where(condition: Any, a: Any, b: Any) -> Value:
@@ -364,6 +389,4 @@ def where(condition: Any, a: Any, b: Any) -> Value:
         chosen = Value.of(condition).truth()
         return Value((chosen & left.held) | (~chosen & right.held))
     found = Value(ptx.select(Value.of(condition).truth(), *left._pair(right)))
-    if left.slope is None and right.slope is None:
-        return found
-    return found.sloping(where(condition, slope_of(left), slope_of(right)))
+    return found.sloping(picked(condition, left.slope, right.slope))

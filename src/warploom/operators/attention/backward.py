@@ -14,6 +14,7 @@ from ...kernels.hopper.attention_backward_config import (
     backward_section,
     values_config,
 )
+from ...kernels.hopper.attention_backward_reads import workspace
 from ...kernels.hopper.attention_config import Attention
 from ...runtime.arrays import ArrayView
 from ...runtime.launch_template import Launched
@@ -26,6 +27,10 @@ CHOSEN, UNORDERED = "chosen", "unordered"
 """Instead of a configuration: the one of `backward_choice`; the same without a fixed order of the sums of dQ."""
 
 
+ROWS = ("lse2", "delta")
+"""What each query needs."""
+
+
 @dataclass(frozen=True)
 class BackwardChoice:
     """A configuration, and the number of key heads whose blocks are interleaved; by default `backward_section`."""
@@ -34,8 +39,9 @@ class BackwardChoice:
     section: int | None = None
 
     def clears(self, name: str) -> bool:
-        """True if an array of the workspace must be zeros: the counters, or the sums where no block comes first."""
-        return name == ("turns" if self.config.deterministic else "sums")
+        """True if an array of the workspace must be zeros: the counters, or the sums where no block comes first; and
+        the gradients of captured arrays."""
+        return name not in (*ROWS, "sums" if self.config.deterministic else "turns")
 
 
 def backward_choice(of: Attention, deterministic: bool = True) -> BackwardChoice:
@@ -58,8 +64,9 @@ def arrays_of(
     check_countable("sums of a head", config.sum_elements(of, padded), "divide the queries")
     rows = (batch, heads, padded)
     return {
-        "lse2": (rows, f32), "delta": (rows, f32),
+        **dict.fromkeys(ROWS, (rows, f32)),
         "sums": ((batch, heads, config.sum_elements(of, padded)), f32), "turns": ((turns,), u32),
+        **{name: ((elements,), f32) for name, elements in workspace(of).items()},
     }  # fmt: skip
 
 

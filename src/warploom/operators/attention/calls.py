@@ -21,7 +21,7 @@ from ...runtime.program import Program
 from ...settings import config as settings
 from ..bind import outside, warned
 from ..binding import Binding
-from ..dispatch_hook import load_torch_plugin, plugin_for, refuse_gradients
+from ..dispatch_hook import load_torch_plugin, plugin_for, refuse_gradients, wants_gradient
 from ..execute import EMULATED_FLOPS, launch
 from ..first_run_check import warn_unproven
 from ..outputs import check_apart, check_output
@@ -99,7 +99,7 @@ def attention(
             (B, G).
         score_mod: a Python function (score, batch, head, query, key) -> score, as in FlexAttention, traced into the
             kernel; `score` is already scaled. It may use torch.where, torch.exp and the like, numbers, and captured
-            arrays: `lambda s, b, h, i, j: s - slope[h] * (i - j)`. Captured arrays get no gradient.
+            arrays: `lambda s, b, h, i, j: s - slope[h] * (i - j)`. Captured torch tensors may require gradients.
         mask_mod: a function (batch, head, query, key) -> bool: True if the query sees the key. It skips no tiles, so
             use `causal` and `window` if they express the same mask.
         block_mask: a mask from torch's `create_block_mask`, instead of `mask_mod`, `causal` and `window`: masked tiles
@@ -136,6 +136,11 @@ def attention(
     if plain_call:
         return compute(tensors, reading, static, out, lse, return_lse, config)
     called = Functional(**functions, layout=layout)
+    wanting = {f"`{name}`, which a function captures": x for name, x in called.captured.items() if wants_gradient(x)}
+    if wanting and not (scales or numbers):
+        attend = plugin_for(tuple(wanting.values())).attend
+        return attend(**tensors, **options, **functions, return_lse=return_lse, out=out, lse=lse, config=config)
+    refuse_gradients(wanting)
     reading = partial(reading, **functions, contents=called.contents)
     return compute(tensors, reading, (*static, *called.static), out, lse, return_lse, config, functions=called)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 from ...errors import ArgumentError, ArgumentTypeError
 from ...isa.dtypes import DType, f32
 from ...isa.launch import GRID_LIMITS
+from ...kernels.hopper.attention_backward_reads import workspace
 from ...kernels.hopper.attention_backward_rows import ROWS_PER_CTA
 from ...kernels.hopper.attention_config import LOG2_E, QUERY_ROWS, Attention
 from ...runtime.arrays import ArrayView, given_back, view
@@ -23,9 +25,9 @@ from ..workspace import fill
 from . import gradient_cache
 from .backward import CHOSEN, UNORDERED, BackwardChoice, arrays_of, backward_choice, launch_backward
 from .calls import plain, readable, refuse_long_emulation
-from .captured import captured
+from .captured import captured as traced
 from .functional import Functional, without_lists
-from .limits import check_countable
+from .limits import ELEMENTS, check_countable
 from .named_launch import launch_named
 from .request import SIXTEEN_BITS, Request, check_types, one_batch, permuted, read, read_varlen
 
@@ -40,6 +42,8 @@ class Gradients:
     """The gradients, in the caller's framework and layout. `delta`: (B, H, P), row sums of dO O minus dLSE.
 
     `launches`: the GPU launches in order; None if they alone do not repeat the call. `written`: what they write.
+    `captured`: gradients of captured arrays, by the kernels' names of these: f32, as if they were contiguous, then
+    up to 3 zeros; empty if there are no scores.
     """
 
     dq: Any
@@ -48,6 +52,7 @@ class Gradients:
     delta: Any
     launches: list[Launched] | None = None
     written: dict[str, Any] = field(default_factory=dict)
+    captured: dict[str, Any] = field(default_factory=dict)
 
 
 def attention_backward(
@@ -137,28 +142,46 @@ def varlen_gradients(
 
 def gradients(
     tensors: dict[str, Any], out: Any, lse: Any, grad: Any, made: dict[str, ArrayView] | None = None,
-    lse_grad: Any = None, choice: BackwardChoice | str = CHOSEN, **options: Any,
+    lse_grad: Any = None, choice: BackwardChoice | str = CHOSEN, captured: Sequence[str] = (), **options: Any,
 ) -> Gradients:  # fmt: skip
     """Check and launch the gradients.
 
     made: arrays for the gradients ("q", "k", "v") and for all of `arrays_of`; new arrays by default.
-    choice: as in `of_request`.
+    choice: as in `of_request`. captured: the kernels' names of captured arrays whose gradients are wanted.
     """
     given = (*tensors.values(), out, lse, grad, *(() if lse_grad is None else (lse_grad,)))
+    captured = sorted(captured, key=_number)
     functions = {name: options.pop(name, None) for name in ("score_mod", "mask_mod", "block_mask")}
     dense = without_lists(tensors["q"], **functions)
     called = Functional(**dense)
-    static = gradient_cache.static_of(tensors, choice, options, called.static) if made is None else None
+    functional = (*called.static, *captured)
+    static = gradient_cache.static_of(tensors, choice, options, functional) if made is None else None
     repeated = gradient_cache.again(static, (*given, *called.captured.values()))
     if repeated is not None:
-        dq, dk, dv, _, delta, *_ = repeated
-        return Gradients(dq, dk, dv, delta)
+        dq, dk, dv, _, delta, _, _, *sums = repeated
+        return Gradients(dq, dk, dv, delta, captured=dict(zip(captured, sums, strict=True)))
     if dense["block_mask"] is not functions["block_mask"]:
         read(tensors, **options, **functions)  # only to check the mask
-    request = read(tensors, **options, **dense, contents=called.contents)
+    request = wanting(read(tensors, **options, **dense, contents=called.contents), captured)
     found = of_request(differentiable(request, options["softcap"]), tensors, out, lse, grad, made, lse_grad, choice)
     gradient_cache.remember(static, given, called.captured, found.written, found.launches)
     return found
+
+
+def wanting(request: Request, captured: Sequence[str]) -> Request:
+    """Return the request with the captured arrays whose gradients are wanted."""
+    function = request.of.score_mod
+    if function is None or not captured:
+        return request
+    function = replace(function, wanted=tuple(map(_number, captured)))
+    for size in function.gradients().values():
+        check_countable("elements in a captured array with a gradient", size, "capture parts of it", ELEMENTS)
+    return replace(request, of=replace(request.of, score_mod=function))
+
+
+def _number(captured: str) -> int:
+    """The number of a captured array by the kernel's name of it, "score_2"."""
+    return int(captured.rpartition("_")[2])
 
 
 def differentiable(request: Request, softcap: float | None) -> Request:
@@ -166,7 +189,7 @@ def differentiable(request: Request, softcap: float | None) -> Request:
     if softcap is None:
         return request
     cap = float(softcap)
-    function = captured(lambda score, batch, head, query, key: (score / cap).tanh() * cap, "score_mod").function
+    function = traced(lambda score, batch, head, query, key: (score / cap).tanh() * cap, "score_mod").function
     numbers = request.numbers | {"scale": LOG2_E, "inner": request.numbers["inner"] * cap}
     return replace(request, of=replace(request.of, softcap=False, score_mod=function), numbers=numbers)
 
@@ -199,7 +222,7 @@ def of_request(
     check_differentiable("cpu" if on_cpu else "cuda", model.index)
     if on_cpu:
         refuse_long_emulation(request)
-    space = {name: _writable(made[name], name) for name in ("lse2", "delta", "sums", "turns")}
+    space = {name: _writable(array, name) for name, array in made.items() if name not in WRITTEN}
     folded = folds(request, count, choice.config.padded(request.lse_shape[2], count))
     cleared = {name: array for name, array in space.items() if choice.clears(name)}
     packed = choice.config.tile if ends else 0
@@ -221,7 +244,8 @@ def of_request(
     repeatable = not copied and not of.varlen and launches
     written = {WRITTEN.get(name, name): array for name, array in made.items()}
     dq, dk, dv = (given_back(made[name], [request.views["q"]]) for name in ("q", "k", "v"))
-    return Gradients(dq, dk, dv, _owner(space["delta"]), launches if repeatable else None, written)
+    sums = {name.removeprefix("d"): array for name, array in made.items() if name in workspace(of)}
+    return Gradients(dq, dk, dv, _owner(space["delta"]), launches if repeatable else None, written, sums)
 
 
 def _make(

@@ -1,0 +1,39 @@
+"""PyTorch: what the gradients of all attention calls share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...operators.attention import gradients
+
+
+def check_gradient(tensors: tuple[Tensor | None, ...]) -> None:
+    """Raise ArgumentError, before any launch, if a gradient is required on a GPU without backward kernels. A traced
+    graph is checked when its gradient is set up."""
+    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+        return
+    if any(x is not None and x.requires_grad for x in tensors):
+        assert tensors[0] is not None
+        gradients.check_differentiable(tensors[0].device.type, tensors[0].device.index)
+
+
+def of_result(grad: Tensor | None, out: Tensor) -> Tensor:
+    """Return the gradient of a result: zeros if it is unused."""
+    return torch.zeros_like(out) if grad is None else grad
+
+
+def spread(grad: Any) -> Any:
+    """Return a gradient, or None, without zero strides: the gradient of a sum, for example, is one broadcast number."""
+    return grad if grad is None or 0 not in grad.stride() else grad.contiguous()
+
+
+def sunken(sinks: Tensor, lse: Tensor, delta: Any) -> Tensor:
+    """Return the gradient of sinks. A sink has no value, so only the softmax's denominator depends on it."""
+    if delta is None:
+        return torch.zeros_like(sinks)
+    given = torch.as_tensor(delta, device=sinks.device)[..., : lse.shape[-1]]
+    weight = torch.exp(sinks.float()[None, :, None] - lse).nan_to_num(0.0)
+    return -(weight * given).sum((0, 2)).to(sinks.dtype)
