@@ -327,5 +327,6 @@ def test_on_a_gpu_they_are_right_where_those_of_torchs_flex_attention_are(name: 
 
     function, shapes = SUMS[name]
     read = [normal(*shape, seed=number).cuda() for number, shape in enumerate(shapes, 3)]
-    for attend, dtype in ((flex_attention, torch.float32), (wt.flex_attention, torch.bfloat16)):
-        compare(attend, function, read, dim, dtype, enable_gqa=True)
+    compare(wt.flex_attention, function, read, dim, enable_gqa=True)
+    if () not in shapes:  # torch's cannot capture a number
+        compare(flex_attention, function, read, dim, torch.float32, enable_gqa=True)

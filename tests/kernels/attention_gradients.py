@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from tests.kernels.attention_cases import reference
 from warploom.kernels.hopper import attention_backward, attention_backward_rows, attention_backward_sums
 from warploom.kernels.hopper.attention_backward_config import values_config
+from warploom.kernels.hopper.attention_backward_reads import workspace
 from warploom.operators.attention.backward import BackwardChoice, arrays_of
 from warploom.runtime.machine import H200
 
@@ -37,9 +39,9 @@ def exact(q, k, v, grad, last, first):
 
 def launch(
     of: Any, config: Any, given: Any, results: Any, numbers: Any, ends: Any = None, schedule: str = "lazy",
-    sms: int = 2, section: int = 2, ptx: str | None = None, seed: int = 0,
+    sms: int = 2, section: int = 2, ptx: str | None = None, seed: int = 0, captured: Sequence[np.ndarray] = (),
 ) -> tuple[list[Any], list[np.ndarray]]:  # fmt: skip
-    """The reports of all kernels, that of dK second, and dQ, dK and dV.
+    """The reports of all kernels, that of dK second, and dQ, dK, dV and the sums of captured gradients.
 
     given: Q, K, V and dO. results: O, dO and the logarithms. ends: those of packed sequences, in Q and in K. ptx: the
     text of the second kernel, instead of its own.
@@ -60,6 +62,7 @@ def launch(
     reports = [before.emulate(*results, *packed, *wanted)]
     made = {name: np.full(x.shape, FILLED, x.dtype) for name, x in (("dQ", q), ("dK", k), ("dV", v))}
     arrays |= {"Q": q, "K": k, "V": v, "dO": grad, **made}
+    arrays |= {f"score_{number}": array for number, array in enumerate(captured)}
     arrays |= {} if ends is None else {"q_ends": ends[0], "k_ends": ends[1]}
     numbers = {**numbers, "section": section, "keys": k.shape[1]}
     kernels = [attention_backward.build(of, each) for each in (config, values_config(config)) if each]
@@ -70,4 +73,4 @@ def launch(
             *(arrays[spec.name] for spec in program.arrays), schedule=schedule, seed=seed, machine=H200(sms=sms),
             ptx=ptx if len(reports) == 1 else None, **{name: x for name, x in numbers.items() if name in scalars},
         ))  # fmt: skip
-    return reports, list(made.values())
+    return reports, [*made.values(), *(arrays[name] for name in workspace(of))]

@@ -200,6 +200,28 @@ MUTANTS = {
 }
 
 
+@pytest.mark.sample(1, all=2)
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_many_ctas_add_to_the_gradients_of_captured_arrays_without_a_race(schedule):
+    both, heads, keys, queries = (np.zeros(shape, np.float32) for shape in [(65, 129), (2,), (129,), (65,)])
+    function = lambda s, b, h, i, j: s + heads[h] * (i - j) + keys[j] + queries[i] + both[i, j]  # noqa: E731
+    read = captured(function, "score_mod")
+    made = replace(read.function, wanted=(0, 1, 2, 3))
+    run = Run(replace(NARROW, above=True, score_mod=made), BackwardConfig(tile=32), 65, 129, heads=(2, 1), last=64)
+    reports, found = run(schedule=schedule, captured=[x.ravel() for x in read.given])
+    for report in reports:
+        report.raise_on_findings()
+    assert run.right(found[:3])
+    of_both, of_heads, of_keys, of_queries = found[3:]
+    of_both = of_both[: both.size].reshape(both.shape)
+    np.testing.assert_allclose(of_keys[:129], of_both.sum(0), atol=1e-4)
+    np.testing.assert_allclose(of_queries[:65], of_both.sum(1), atol=1e-4)
+    distances = np.subtract.outer(np.arange(65.0), np.arange(129.0))
+    np.testing.assert_allclose(of_heads[:2].sum(), (of_both * distances).sum(), rtol=1e-3)
+    assert not of_heads[2:].any()
+    assert np.abs(of_both).sum() > 1
+
+
 @pytest.mark.sample(1, all=1)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_without_one_synchronisation_something_is_found(name):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -84,6 +85,22 @@ def test_gradients_under_functions_spill_little(head_dim: int, value_dim: int) -
     }
     of = Attention(head_dim=head_dim, value_dim=value_dim, above=True, below=True, **functions)
     assert stored(attention_backward.build(of, backward_config(of)).program()) <= spills.SPILLED_BYTES
+
+
+BIAS, DISTANCES = np.zeros((1, 2, 256, 256), np.float32), np.zeros((2, 512), np.float32)
+CAPTURED = {
+    "slopes": slope, "distances": lambda s, b, h, i, j: s + DISTANCES[h, i - j + 256],
+    "all": lambda s, b, h, i, j: s + BIAS[b, h, i, j],
+}  # fmt: skip
+
+
+@pytest.mark.sample(1, all=3)
+@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("name", CAPTURED)
+def test_gradients_of_captured_arrays_spill_nothing(name: str, head_dim: int) -> None:
+    wanted = replace(captured(CAPTURED[name], "score_mod").function, wanted=(0,))
+    of = Attention(head_dim=head_dim, value_dim=head_dim, above=True, score_mod=wanted)
+    assert stored(attention_backward.build(of, backward_config(of)).program()) == 0
 
 
 def test_a_function_that_needs_many_registers_is_said_once() -> None:
