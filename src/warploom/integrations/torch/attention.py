@@ -169,8 +169,8 @@ def flex_attention(
         scale, enable_gqa, return_lse: as in torch. kernel_options: for torch's own kernels; ignored.
         return_aux: torch's AuxRequest; only `lse` is supported.
 
-    Tensors that require gradients get them, also through the log-sum-exp. Raises ArgumentError and ArgumentTypeError
-    as `warploom.attention` does.
+    Tensors that require gradients get them, also through the log-sum-exp, and so do those that score_mod captures.
+    Raises ArgumentError and ArgumentTypeError as `warploom.attention` does.
     """
     check_tensors({"query": query, "key": key, "value": value})
     if not enable_gqa and query.ndim == key.ndim == 4 and query.shape[1] != key.shape[1]:

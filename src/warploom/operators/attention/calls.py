@@ -115,7 +115,8 @@ def attention(
 
     A query that sees no key gets zeros, and -inf as log-sum-exp. P is rounded to the inputs' type; sums are f32.
     NaN and inf in q and k spread to the rows that see them, as in torch. If torch tensors require gradients, result and
-    log-sum-exp do, too; their sums have the same order in every run. Second derivatives are not available.
+    log-sum-exp do, too; their sums have the same order in every run, except those of captured tensors. Second
+    derivatives are not available.
 
     Raises ArgumentError and ArgumentTypeError for invalid arguments (before any launch), CostLimitError for an
     emulation that would take too long, DriverError, CompilationError.
