@@ -197,7 +197,7 @@ class LaunchCache:
     def remember(
         self, static: Any, tensors: Mapping[str, Any], outs: Mapping[str, Any], launched: Sequence[Launched],
         written: Sequence[str] = (), stream: int | None = None, grows: Mapping[str, int] | None = None,
-        length: str = "",
+        length: str = "", cleared: Sequence[str] = (),
     ) -> None:  # fmt: skip
         """Remember the launches of a call, for calls of its kind. Only plain torch tensors are remembered.
 
@@ -205,7 +205,8 @@ class LaunchCache:
         always written; written: names of `tensors` that are also written. stream: of the launch, None: the current one.
         Launches that use the library's memory belong to it, and `static` of calls in several streams should name it.
         grows: the dimension by which tensors may differ in a later call that creates its outputs, by name; `length`:
-        the program's name of it. Only that size and the tensor maps may depend on it.
+        the program's name of it. Only that size and the tensor maps may depend on it. cleared: outputs that are zeros
+        before the launches.
         """
         torch = sys.modules.get("torch")
         everything = (*tensors.values(), *outs.values())
@@ -233,7 +234,7 @@ class LaunchCache:
             and all(out.is_contiguous() for out in outs.values())
             and not any(pointer % self.alignment for pointer in pointers[len(tensors) :])
         ):
-            makes = tuple(map(maker, outs.values()))
+            makes = tuple(maker(out, name in cleared) for name, out in outs.items())
             inputs = pointers[: len(tensors)]
             facts = self._facts(tuple(tensors.values()), inputs)
             created = Kind(launches, spans, tuple(order[name] for name in written), makes, device, stream)
@@ -250,14 +251,14 @@ class LaunchCache:
                 bounded(self.kinds)[key] = kind
 
 
-def maker(like: Any) -> Callable[[], Any]:
-    """A function that creates a contiguous tensor like another one."""
+def maker(like: Any, cleared: bool = False) -> Callable[[], Any]:
+    """A function that creates a contiguous tensor like another one. cleared: of zeros."""
     torch = sys.modules["torch"]
     shape, dtype = tuple(like.shape), like.dtype
-    slow = partial(torch.empty, shape, dtype=dtype, device=like.device)
+    slow = partial(torch.zeros if cleared else torch.empty, shape, dtype=dtype, device=like.device)
     guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
     quick = getattr(guards, "_empty_strided_cuda", None) if like.is_cuda else None
-    if quick is None:
+    if quick is None or cleared:
         return slow
     device, allocate = like.get_device(), partial(quick, shape, torch.empty(shape, device="meta").stride(), dtype)
 

@@ -26,8 +26,9 @@ def of_result(grad: Tensor | None, out: Tensor) -> Tensor:
 
 
 def spread(grad: Any) -> Any:
-    """Return a gradient, or None, without zero strides: the gradient of a sum, for example, is one broadcast number."""
-    return grad if grad is None or 0 not in grad.stride() else grad.contiguous()
+    """Return a gradient, or None, as the kernels read it. That of a sum is one broadcast number; that of a result whose
+    heads are put together, as in most models, has its strides."""
+    return None if grad is None else grad.contiguous()
 
 
 def sunken(sinks: Tensor, lse: Tensor, delta: Any) -> Tensor:

@@ -32,7 +32,7 @@ def check_block_mask(mask: Any, queries: tuple[int, ...], keys: int, place: str)
             "`block_mask` is not a block mask", expected="a BlockMask of torch's create_block_mask", got=mask,
             hint="a function of places is mask_mod=",
         )  # fmt: skip
-    if not _well_formed(mask):
+    if not well_formed(mask):
         raise ArgumentError(
             "`block_mask` is not well-formed",
             expected="block numbers of 4 dimensions, counts of the first 3, the same of full blocks, two block sizes",
@@ -62,7 +62,7 @@ def check_block_mask(mask: Any, queries: tuple[int, ...], keys: int, place: str)
         raise ArgumentError("`block_mask` is on another device", expected=place, got=found, hint="use .to(device)")
 
 
-def _well_formed(mask: Any) -> bool:
+def well_formed(mask: Any) -> bool:
     """True if block sizes are two positive numbers, and lists of blocks have the dimensions of their counts."""
     sizes = mask.BLOCK_SIZE
     if not isinstance(sizes, (tuple, list)) or len(sizes) != 2 or not all(type(x) is int and x > 0 for x in sizes):

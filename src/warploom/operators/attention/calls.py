@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -184,6 +185,8 @@ def compute(
     which `LaunchCache.fresh` will find the call. functions: of scores and masks.
     """
     family = family or Family(CONFIGS, run, CALLED)
+    if out is None and "sinks" in tensors:
+        tensors = {**tensors, "sinks": in_f32(tensors["sinks"])}
     if (out is None) != (lse is None) and out is None:
         raise ArgumentError("`lse` comes with `out`", expected="both, out alone, or none of them")
     outs = () if out is None or lse is None else (out, lse)
@@ -223,6 +226,13 @@ def compute(
     if lse is None:
         logarithms = given_back(logarithms, [model])
     return _given(result, logarithms, return_lse)
+
+
+def in_f32(sinks: Any) -> Any:
+    """Sinks of 16 bits as the kernels read them, if they are torch's: a call that copies is not remembered."""
+    torch = sys.modules.get("torch")
+    narrow = () if torch is None else (torch.bfloat16, torch.float16)
+    return sinks.float() if getattr(sinks, "dtype", None) in narrow else sinks
 
 
 def hashed(window: Any) -> Any:

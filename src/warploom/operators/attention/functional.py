@@ -14,7 +14,7 @@ from typing import Any
 from ...runtime.arrays import view
 from ...runtime.launch_cache import bounded
 from ...runtime.launch_template import Launched
-from .blocks import dense_function, function_of, is_block_mask
+from .blocks import dense_function, function_of, is_block_mask, well_formed
 from .captured import read
 from .machine import configured, machine_for
 from .mask_lists import MASK_TENSORS, form_of, kinds_for, lists_for, stream_for
@@ -105,9 +105,15 @@ def _tiles_key(static: Any, given: Mapping[str, Any]) -> tuple[Any, ...]:
     return static, q.dtype, q.shape[-1], v.shape[-1], q.get_device()
 
 
+def lengths_of(block_mask: Any) -> Any:
+    """The lengths that a block mask was made for; None if it does not say them, and for what is none."""
+    found = getattr(block_mask, "seq_lengths", None)
+    return tuple(found) if isinstance(found, list) else found
+
+
 def without_lists(q: Any, score_mod: Any = None, mask_mod: Any = None, block_mask: Any = None) -> dict[str, Any]:
-    """The functions for a kernel without lists of tiles: a block mask, if it is one, becomes a function."""
-    if block_mask is not None and mask_mod is None and is_block_mask(block_mask):
+    """The functions for a kernel without lists of tiles: a block mask becomes a function, unless it will be refused."""
+    if block_mask is not None and mask_mod is None and is_block_mask(block_mask) and well_formed(block_mask):
         seen = view(q, "q")
         kinds = kinds_for(block_mask, stream_for(seen.device, seen.index))
         block_mask, mask_mod = None, dense_function(block_mask, kinds)

@@ -26,7 +26,7 @@ from . import gradient_cache
 from .backward import CHOSEN, UNORDERED, BackwardChoice, arrays_of, backward_choice, launch_backward
 from .calls import plain, readable, refuse_long_emulation
 from .captured import captured as traced
-from .functional import Functional, without_lists
+from .functional import Functional, lengths_of, without_lists
 from .limits import ELEMENTS, check_countable
 from .named_launch import launch_named
 from .request import SIXTEEN_BITS, Request, check_types, one_batch, permuted, read, read_varlen
@@ -136,8 +136,14 @@ def varlen_gradients(
     tensors: dict[str, Any], out: Any, lse: Any, grad: Any, lse_grad: Any = None, **options: Any
 ) -> Gradients:
     """Check and launch the gradients of packed sequences."""
+    known = gradient_cache.known(tensors, _given(out, lse, grad, lse_grad), CHOSEN, options)
+    repeated = known.again()
+    if repeated is not None:
+        return _repeated(repeated)
     request = differentiable(read_varlen(tensors, longest=None, **options), options["softcap"])
-    return of_request(request, tensors, out, lse, grad, lse_grad=lse_grad)
+    found = of_request(request, tensors, out, lse, grad, lse_grad=lse_grad)
+    known.remember(found.written, found.launches)
+    return found
 
 
 def gradients(
@@ -149,22 +155,21 @@ def gradients(
     made: arrays for the gradients ("q", "k", "v") and for all of `arrays_of`; new arrays by default.
     choice: as in `of_request`. captured: the kernels' names of captured arrays whose gradients are wanted.
     """
-    given = (*tensors.values(), out, lse, grad, *(() if lse_grad is None else (lse_grad,)))
     captured = sorted(captured, key=_number)
     functions = {name: options.pop(name, None) for name in ("score_mod", "mask_mod", "block_mask")}
     dense = without_lists(tensors["q"], **functions)
     called = Functional(**dense)
-    functional = (*called.static, *captured)
-    static = gradient_cache.static_of(tensors, choice, options, functional) if made is None else None
-    repeated = gradient_cache.again(static, (*given, *called.captured.values()))
+    seen = *called.static, lengths_of(functions["block_mask"]), *captured
+    known = gradient_cache.known(tensors, _given(out, lse, grad, lse_grad), choice, options, seen, called.captured)
+    repeated = known.again() if made is None else None
     if repeated is not None:
-        dq, dk, dv, _, delta, _, _, *sums = repeated
-        return Gradients(dq, dk, dv, delta, captured=dict(zip(captured, sums, strict=True)))
+        return _repeated(repeated, captured)
     if dense["block_mask"] is not functions["block_mask"]:
         read(tensors, **options, **functions)  # only to check the mask
     request = wanting(read(tensors, **options, **dense, contents=called.contents), captured)
     found = of_request(differentiable(request, options["softcap"]), tensors, out, lse, grad, made, lse_grad, choice)
-    gradient_cache.remember(static, given, called.captured, found.written, found.launches)
+    if made is None:
+        known.remember(found.written, found.launches)
     return found
 
 
@@ -182,6 +187,18 @@ def wanting(request: Request, captured: Sequence[str]) -> Request:
 def _number(captured: str) -> int:
     """The number of a captured array by the kernel's name of it, "score_2"."""
     return int(captured.rpartition("_")[2])
+
+
+def _given(out: Any, lse: Any, grad: Any, lse_grad: Any) -> tuple[Any, ...]:
+    """What follows a call's tensors, in the order of `gradient_cache.GIVEN`."""
+    return out, lse, grad, *(() if lse_grad is None else (lse_grad,))
+
+
+def _repeated(written: tuple[Any, ...], captured: Sequence[str]) -> Gradients:
+    """The gradients of a repeated call, from what its launches wrote."""
+    dq, dk, dv, _, delta, *rest = written
+    sums = rest[len(rest) - len(captured) :]
+    return Gradients(dq, dk, dv, delta, captured=dict(zip(captured, sums, strict=True)))
 
 
 def differentiable(request: Request, softcap: float | None) -> Request:
@@ -241,7 +258,8 @@ def of_request(
     copied = any(operands[name].pointer != request.views[name].pointer for name in operands)
     copied = copied or arrays["dO"].pointer != wanted.pointer or not all(x.contiguous for x in given)
     launches = [each for each in launched if each is not None]
-    repeatable = not copied and not of.varlen and launches
+    copied = copied or any(ends[name].pointer != request.views[name].pointer for name in ends)
+    repeatable = not copied and launches
     written = {WRITTEN.get(name, name): array for name, array in made.items()}
     dq, dk, dv = (given_back(made[name], [request.views["q"]]) for name in ("q", "k", "v"))
     sums = {name.removeprefix("d"): array for name, array in made.items() if name in workspace(of)}
@@ -329,7 +347,10 @@ def _rows(
     arrays = {"O": out, "dO": grad, "LSE": sums[0], "lse2": made["lse2"], "delta": made["delta"]}
     arrays |= {} if len(sums) == 1 else {"dLSE": sums[1]}
     arrays |= {} if ends is None else {"ends": ends}
-    return launch_named(program, arrays | cleared, {})
+    launched = launch_named(program, arrays | cleared, {})
+    if launched is None:
+        return None
+    return replace(launched, arrays=tuple("q_ends" if name == "ends" else name for name in launched.arrays))
 
 
 @lru_cache(maxsize=16)
