@@ -6,7 +6,7 @@
 An eager call without a gradient goes straight to `warploom.operators`. Any other call is the operator
 `warploom::attention`, which has a fake implementation and a gradient, so that there is no graph break. `out=`, `lse=`
 and `config=` are for calls without gradients. Score and mask functions cannot be arguments of an operator: such a call
-is an autograd function, around which the graph breaks.
+is an autograd function, and in a graph of `torch.compile` what `attention_graphs` says.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from torch import Tensor
 
 from ...errors import ArgumentError, ArgumentTypeError
 from ...operators.attention import calls, gradients
-from ...operators.attention.request import LAYOUTS, check_options, fits_head
+from ...operators.attention.request import check_options, fits_head
 from .arguments import SIXTEEN, end_graph, plain
+from .attention_forms import fake_gradients, fake_results, options_of, window_pair
 from .attention_functions import modified
 from .attention_gradients import check_gradient, of_result, spread, sunken
+from .attention_graphs import in_graphs, traced
 from .custom_operator import define_both
 from .tracing import constant_result, untraced
 
 __all__ = ["attend", "flex_attention", "scaled_dot_product_attention"]
 
-UNLIMITED = -1
 SCHEMA = (
     "attention"
     "(Tensor q, Tensor k, Tensor v, Tensor? sinks, str causal, float? scale, int left, int right, float? softcap, "
@@ -58,7 +59,12 @@ def attend(
     q, k, v = sixteen_bits(q, k, v)
     functions = {"score_mod": score_mod, "mask_mod": mask_mod, "block_mask": block_mask}
     if any(each is not None for each in functions.values()):
-        end_graph("functions of scores and masks become part of a kernel, outside of the graph")
+        if torch.compiler.is_compiling() and in_graphs():
+            result, sums = traced(
+                plain(q), plain(k), plain(v), plain(sinks), causal, scale, window, softcap, layout, **functions
+            )
+            return (result, sums) if return_lse else result
+        end_graph("functions of scores and masks are in graphs since torch 2.13")
         options = {"causal": causal, "scale": scale, "window": window, "softcap": softcap, "layout": layout}
         result, sums = modified(plain(q), plain(k), plain(v), plain(sinks), options | functions)
         return (result, sums) if return_lse else result
@@ -95,15 +101,6 @@ def sixteen_bits(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
         return q, k, v
     wanted = torch.get_autocast_dtype(kind)
     return tuple(x.to(wanted) if x.dtype is torch.float32 else x for x in (q, k, v))
-
-
-def window_pair(window: Any, causal: bool) -> tuple[int, int]:
-    """Return a window as two integers, which an operator can take."""
-    if window is None:
-        return UNLIMITED, UNLIMITED
-    pair = window if isinstance(window, (tuple, list)) else (window, 0 if causal else window)
-    left, right = (UNLIMITED if each is None else int(each) for each in pair)
-    return left, right
 
 
 def scaled_dot_product_attention(
@@ -200,18 +197,6 @@ def flex_attention(
 # -- the operator ------------------------------------------------------------------------------------------------------
 
 
-def unpacked_window(left: int, right: int) -> tuple[int, int] | None:
-    """Return the window from which `window_pair` made these integers."""
-    return None if left == right == UNLIMITED else (left, right)
-
-
-def _options(
-    causal: str, scale: float | None, left: int, right: int, softcap: float | None, layout: str
-) -> dict[str, Any]:
-    window = unpacked_window(left, right)
-    return {"causal": causal or False, "scale": scale, "window": window, "softcap": softcap, "layout": layout}
-
-
 def _run(
     q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, causal: str, scale: float | None, left: int, right: int,
     softcap: float | None, layout: str, fast_accumulation: bool = False,
@@ -224,21 +209,13 @@ def _run(
             sinks=sinks,
             return_lse=True,
             fast_accumulation=fast_accumulation,
-            **_options(causal, scale, left, right, softcap, layout),
+            **options_of(causal, scale, left, right, softcap, layout),
         )
     return found
 
 
-def _fake(
-    q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, causal: str, scale: float | None, left: int, right: int,
-    softcap: float | None, layout: str, fast_accumulation: bool = False,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    if layout not in LAYOUTS or q.ndim != 4 or v.ndim != 4:
-        raise ArgumentError("attention takes four dimensions", expected=", ".join(LAYOUTS), got=f"{layout}, {q.shape}")
-    at = LAYOUTS[layout]
-    lengths = q.new_empty((q.shape[0], q.shape[at[2]], q.shape[at[1]]), dtype=torch.float32)
-    kind = torch.bfloat16 if q.dtype.itemsize == 1 else q.dtype
-    return q.new_empty((*q.shape[:-1], v.shape[-1]), dtype=kind), lengths
+def _fake(q: Tensor, k: Tensor, v: Tensor, *more: Any) -> tuple[Tensor, Tensor]:
+    return fake_results(q, v, more[6])
 
 
 def _run_backward(
@@ -249,17 +226,10 @@ def _run_backward(
     tensors = {"q": q, "k": k, "v": v}
     grad, lse_grad = spread(grad), spread(lse_grad)
     with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
-        options = _options(causal, scale, left, right, softcap, layout)
+        options = options_of(causal, scale, left, right, softcap, layout)
         found = gradients.gradients(tensors, out, lse, grad, lse_grad=lse_grad, **options)
         sunk = q.new_zeros(0, dtype=torch.float32) if sinks is None else sunken(sinks, lse, found.delta)
     return found.dq, found.dk, found.dv, sunk
-
-
-def _fake_backward(
-    q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, *_: Any
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    sunk = q.new_empty(0, dtype=torch.float32) if sinks is None else torch.empty_like(sinks)
-    return tuple(x.new_empty(x.shape) for x in (q, k, v)) + (sunk,)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -278,6 +248,6 @@ def _backward(ctx: Any, grad: Tensor | None, lse_grad: Tensor | None) -> Any:
     return dq, dk, dv, None if sinks is None else sunk, *(None,) * 7
 
 
-_LIBRARY = define_both((SCHEMA, _run, _fake, _backward, _setup), (BACKWARD_SCHEMA, _run_backward, _fake_backward))
+_LIBRARY = define_both((SCHEMA, _run, _fake, _backward, _setup), (BACKWARD_SCHEMA, _run_backward, fake_gradients))
 calls.attention._torchdynamo_inline = attend  # type: ignore[attr-defined]
 untraced(calls.attention)

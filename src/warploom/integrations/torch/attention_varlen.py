@@ -15,7 +15,8 @@ from ...errors import ArgumentError
 from ...operators.attention import gradients, sequences
 from ...operators.attention.request import check_from_ends, check_longest, check_options
 from .arguments import plain
-from .attention import check_tensors, refuse_outputs, sixteen_bits, unpacked_window, window_pair
+from .attention import check_tensors, refuse_outputs, sixteen_bits
+from .attention_forms import fake_gradients, unpacked_window, window_pair
 from .attention_gradients import check_gradient, of_result, spread
 from .custom_operator import define_both
 from .tracing import untraced
@@ -101,8 +102,7 @@ def _run_backward(
 def _fake_backward(
     q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, sinks: Tensor | None, *_: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    sunk = q.new_empty(0, dtype=torch.float32) if sinks is None else torch.empty_like(sinks)
-    return tuple(x.new_empty(x.shape) for x in (q, k, v)) + (sunk,)
+    return fake_gradients(q, k, v, sinks)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

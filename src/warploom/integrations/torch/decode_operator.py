@@ -10,7 +10,8 @@ from torch import Tensor
 from ...operators.attention.decode import attention_decode, attention_step
 from ...operators.attention.scales import arrays_and_numbers
 from .arguments import end_graph, plain
-from .attention import refuse_outputs, unpacked_window, window_pair
+from .attention import refuse_outputs
+from .attention_forms import unpacked_window, window_pair
 from .custom_operator import NAMESPACE, define
 from .tracing import untraced
 
