@@ -1,0 +1,74 @@
+"""Attention in pairs of options: every kernel builds as the operator chooses it, and small calls are right.
+
+`benchmarks.covering` chooses members of the space of options that hold every pair of them; `make test-slow` runs all,
+`make test-all` a few, and `benchmarks/results/emulator/attention-space.json` has what ptxas said of those that are
+assembled.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations, product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.attention_space import members, programs_of, verdict
+from benchmarks.attention_space_calls import BLOCKS, FAMILIES, name_of
+from benchmarks.covering import cover
+from tests.operators.attention_space_values import ERRORS, Outcome, emulate, small
+
+AXES = {"type": ("bf16", "e4m3"), "width": (64, 72, 128), "packed": (False, True), "sinks": (False, True)}
+EXCLUDED = [{"type": ["e4m3"], "width": [72]}, {"type": ["e4m3"], "packed": [True], "sinks": [True]}]
+
+
+def named(chosen: Any) -> list[Any]:
+    """A parameter of a test for each member of each kind of call: the kind, and its options."""
+    cases = [(family, member) for family in FAMILIES for member in chosen(family)]
+    return [pytest.param(family, member, id=f"{family}: {name_of(member)}") for family, member in cases]
+
+
+def needs_torch(member: dict[str, Any]) -> None:
+    if member.get("functions") in BLOCKS:
+        pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize("strength", [2, 3])
+def test_a_cover_has_every_combination_that_any_member_has(strength: int) -> None:
+    space = [dict(zip(AXES, values, strict=True)) for values in product(*AXES.values())]
+    allowed = [each for each in space if not any(all(each[k] in v for k, v in rule.items()) for rule in EXCLUDED)]
+    found = cover(AXES, EXCLUDED, strength)
+
+    def held(chosen: list[dict[str, Any]]) -> set[Any]:
+        return {part for each in chosen for part in combinations(each.items(), strength)}
+
+    assert held(found) == held(allowed)
+    assert all(each in allowed for each in found)
+    assert len(found) < len(allowed)
+
+
+def test_a_cover_is_the_same_every_time() -> None:
+    assert cover(AXES, EXCLUDED) == cover(AXES, EXCLUDED)
+
+
+def test_a_value_that_is_off_is_told() -> None:
+    wanted = {"out": np.ones(100), "lse": np.array([0.0, -np.inf])}
+    member = {"numbers": "bf16", "softcap": False}
+    assert Outcome(wanted, wanted).off(member) == {}
+    more = np.ones(100) * (1 + 1.1 * ERRORS["bf16"])
+    assert set(Outcome({"out": more, "lse": np.array([0.0, 0.0])}, wanted).off(member)) == {"out", "lse"}
+
+
+@pytest.mark.sample(0, all=3)
+@pytest.mark.usefixtures("needs_ptxas")
+@pytest.mark.parametrize("family, member", named(members))
+def test_the_operators_choice_builds_and_keeps_its_registers(family: str, member: dict[str, Any]) -> None:
+    needs_torch(member)
+    assert [row for row in map(verdict, programs_of(family, member)) if "wrong" in row] == []
+
+
+@pytest.mark.sample(0, all=3)
+@pytest.mark.parametrize("family, member", named(small))
+def test_a_small_call_is_right_and_clean(family: str, member: dict[str, Any]) -> None:
+    needs_torch(member)
+    assert emulate(family, member).off(member) == {}
