@@ -69,6 +69,7 @@ def test_packed_sequences_spill_nothing(head_dim: int, above: bool, below: bool)
 @pytest.mark.sample(1, all=2)
 @pytest.mark.parametrize("head_dim, options", [
     (128, {"mask_mod": same_document}), (256, {"mask_mod": same_document}), (128, {"varlen": True, "below": True}),
+    (96, {"mask_mod": same_document, "score_mod": slope}),
 ])  # fmt: skip
 def test_8_bit_kernels_spill_little(head_dim: int, options: dict[str, Any]) -> None:
     kept = {name: captured(value, name).function if callable(value) else value for name, value in options.items()}

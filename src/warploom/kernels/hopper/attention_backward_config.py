@@ -129,9 +129,12 @@ def backward_config(of: Attention) -> BackwardConfig:
         whole = BackwardConfig(tile=32)
         if of.depth + of.columns <= MOST_COLUMNS and not (of.varlen or modified(of)):
             return replace(whole, together=whole.parts(of))
-        found = [BackwardConfig(tile, stages=n, values=False) for tile, n in ((64, 2), (32, 2), (32, 1))]
+        tiles = ((32, 2), (32, 1)) if of.has_both_functions else ((64, 2), (32, 2), (32, 1))
+        found = [BackwardConfig(tile, stages=n, values=False) for tile, n in tiles]
         once = replace(found[0], ds_stages=1, together=found[0].parts(of))
         return next(each for each in (once, *found) if each.fits(of))
+    if of.has_both_functions:  # with more queries they keep registers in memory (emulator/attention-space.json)
+        return BackwardConfig(tile=32)
     if modified(of):
         return BackwardConfig(tile=64, ds_stages=1 if max(of.depth, of.columns) > SUM_ROWS else 2)
     if of.key_columns > SUM_ROWS:

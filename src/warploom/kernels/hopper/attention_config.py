@@ -37,6 +37,8 @@ LOG2_E = math.log2(math.e)
 SPARE_REGISTERS = 52
 """Registers beyond the accumulators with which an 8-bit consumer keeps at most 64 bytes in memory under a function, or
 at both edges of packed sequences."""
+SPARE_FOR_BOTH = 32
+"""The same under functions of scores and of masks, beside one register more for each score."""
 TRANSPOSE_WARPS = 3
 """Warps of the producer's warpgroup that transpose values, if needed."""
 L2_BYTES = 32 << 20
@@ -141,6 +143,11 @@ class Attention(Padded):
     def has_functions(self) -> bool:
         """True if the kernel contains a function of scores or of masks."""
         return self.score_mod is not None or self.mask_mod is not None
+
+    @property
+    def has_both_functions(self) -> bool:
+        """True if the kernel contains a function of scores and one of masks."""
+        return self.score_mod is not None and self.mask_mod is not None
 
     @property
     def result(self) -> DType:
@@ -291,10 +298,15 @@ def _for_functions(chosen: Config, columns: int) -> Config:
 
 
 def _with_spare(chosen: Config, of: Attention) -> Config:
-    """Fewer keys, if a function, or both edges of a packed sequence, would find too few registers."""
-    most = REGISTERS[chosen.consumers][1] - SPARE_REGISTERS
-    while chosen.accumulators(of) > most and chosen.keys > STEP_BYTES:
-        chosen = replace(chosen, keys=chosen.keys - STEP_BYTES)
+    """Fewer keys, if functions, or both edges of a packed sequence, would find too few registers; half as many under a
+    block mask, so that a block stays a whole number of tiles."""
+    both, most = of.has_both_functions, REGISTERS[chosen.consumers][1]
+
+    def needed(config: Config) -> int:
+        return config.accumulators(of) + (SPARE_FOR_BOTH + config.keys // 2 if both else SPARE_REGISTERS)
+
+    while needed(chosen) > most and chosen.keys > STEP_BYTES:
+        chosen = replace(chosen, keys=chosen.keys // 2 if of.lists else chosen.keys - STEP_BYTES)
     return chosen
 
 
