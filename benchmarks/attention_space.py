@@ -1,11 +1,11 @@
 """Whether attention's kernels can be built in every pair of options: each as the operator chooses it, through ptxas.
 
-    python -m benchmarks.attention_space [--only forward,backward,decode] [--out FILE] [--resume FILE]
+    python -m benchmarks.attention_space [--only forward,backward,decode] [--most N] [--resume FILE]
 
 The options make thousands of combinations. `covering.cover` chooses a few of each kind of call that hold every pair of
 options; each is called with its launches recorded instead of run, on the emulated H200, so the choices are the
-operator's own. A row is one kernel: its registers, the bytes of them that it keeps in memory, and what is wrong
-(`wrong`): ptxas refuses it, it keeps more in memory than `spills.SPILLED_BYTES` (nothing, unless its program allows
+operator's own. A row is one call: the most registers of its kernels, the most bytes of them in memory, and what is
+`wrong`: ptxas refuses it, it keeps more in memory than `spills.SPILLED_BYTES` (nothing, unless its program allows
 spills), its MMAs are serialised, or no CTA fits on an SM. A call that is refused has the error's code instead. No GPU
 is used. `tests/operators/test_attention_space.py` repeats a sample, and emulates smaller members.
 """
@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from benchmarks.attention_space_calls import CALLS, FAMILIES, Member, name_of
-from benchmarks.covering import cover
+from benchmarks.attention_space_calls import CALLS, FAMILIES, name_of
+from benchmarks.covering import Member, cover
 from warploom.driver.compile import build
 from warploom.errors import WarploomError
 from warploom.lab import evidence
-from warploom.lab.evidence import ptx_sha256
 from warploom.operators.attention import calls, named_launch
 from warploom.operators.attention.spills import SPILLED_BYTES
 from warploom.runtime.program import Program
@@ -61,33 +60,30 @@ def verdict(program: Program) -> Row:
     try:
         built = build(program.text, arch="sm_90a", name=program.name, entry=program.entry, allow_spills=True)
     except WarploomError as error:
-        return {"kernel": program.entry, "wrong": f"{error.code}: {str(error)[:200]}"}
+        return {"wrong": f"{program.entry}: {error.code}"}
     used = built.resources[program.entry]
-    threads = program.block[0]
-    spilled, allowed = used.spill_stores, SPILLED_BYTES if program.allow_spills else 0
-    row: Row = {"kernel": program.entry, "registers": used.registers, "spilled": spilled}
+    threads, spilled = program.block[0], used.spill_stores
+    allowed = SPILLED_BYTES if program.allow_spills else 0
+    row: Row = {"registers": used.registers, "spilled": spilled}
     if spilled > allowed or (used.spill_loads and not program.allow_spills):
-        return row | {"wrong": f"keeps {spilled} bytes of registers in memory, of {allowed}"}
+        return row | {"wrong": f"{program.entry} keeps {spilled} bytes of registers in memory, of {allowed}"}
     if used.serialisation_notes:
-        return row | {"wrong": "MMAs are serialised"}
+        return row | {"wrong": f"MMAs of {program.entry} are serialised"}
     if not used.occupancy(threads, program.dynamic_smem):
-        return row | {"wrong": f"no CTA of {threads} threads and {program.dynamic_smem} bytes fits"}
+        return row | {"wrong": f"no CTA of {program.entry} fits: {threads} threads, {program.dynamic_smem} bytes"}
     return row
 
 
-def judged(family: str, member: Member, seen: set[str]) -> Iterator[Row]:
-    """The rows of a member: one for each kernel whose text is not among those seen."""
-    case = f"{family}: {name_of(member)}"
+def judged(family: str, member: Member) -> Row:
+    """The row of a member: the most registers, and bytes of them in memory, of its kernels."""
+    row: Row = {"case": f"{family}: {name_of(member)}"}
     try:
-        programs = programs_of(family, member)
+        found = [verdict(program) for program in programs_of(family, member)]
     except WarploomError as error:
-        yield {"case": case, "refused": error.code}
-        return
-    for program in programs:
-        text = ptx_sha256(program.text)
-        if text not in seen:
-            seen.add(text)
-            yield {"case": case, **verdict(program)}
+        return row | {"refused": error.code}
+    row |= {name: max(each.get(name, 0) for each in found) for name in ("registers", "spilled")}
+    wrong = [each["wrong"] for each in found if "wrong" in each]
+    return row | ({"wrong": "; ".join(wrong)} if wrong else {})
 
 
 def members(family: str) -> list[Member]:
@@ -100,23 +96,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(FAMILIES), help="kinds of calls")
     parser.add_argument("--out", type=Path, default=OUT)
-    parser.add_argument("--resume", type=Path, help="one JSON row a line; members that it has are not repeated")
+    parser.add_argument("--resume", type=Path, help="rows so far, one a line: their members are not repeated")
+    parser.add_argument("--most", type=int, help="members of each kind, the first of which hold the most pairs")
     options = parser.parse_args()
-    found: list[Row] = []
+    kept: dict[str, Row] = {}
     if options.resume is not None and options.resume.exists():
-        found = [json.loads(line) for line in options.resume.read_text().splitlines()]
-    done, seen = {row["case"] for row in found}, set[str]()
+        kept = {row["case"]: row for row in map(json.loads, options.resume.read_text().splitlines())}
+    found: list[Row] = []
+    head = evidence.header("attention-space", gpu="emulator")
     for family in options.only.split(","):
-        for member in members(family):
-            if f"{family}: {name_of(member)}" in done:
-                continue
-            for row in judged(family, member, seen):
-                found.append(row)
-                if options.resume is not None:
-                    with options.resume.open("a") as file:
-                        file.write(json.dumps(row) + "\n")
+        all_ = members(family)
+        for member in all_[: options.most]:
+            row = kept.get(f"{family}: {name_of(member)}") or judged(family, member)
+            found.append(row)
+            if options.resume is not None and row["case"] not in kept:
+                with options.resume.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
                 print(row, flush=True)
-    evidence.write(options.out, evidence.header("attention-space", gpu="emulator"), found)
+        head[family] = f"{len(all_[: options.most])} of {len(all_)} members"
+    evidence.write(options.out, head, found)
 
 
 if __name__ == "__main__":
