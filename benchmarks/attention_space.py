@@ -21,7 +21,7 @@ from typing import Any
 from unittest import mock
 
 from benchmarks.attention_space_calls import CALLS, FAMILIES, name_of
-from benchmarks.covering import Member, cover
+from benchmarks.covering import Member, combined, cover
 from warploom.driver.compile import build
 from warploom.errors import WarploomError
 from warploom.lab import evidence
@@ -113,7 +113,8 @@ def main() -> None:
                 with options.resume.open("a") as file:
                     file.write(json.dumps(row) + "\n")
                 print(row, flush=True)
-        head[family] = f"{len(all_[: options.most])} of {len(all_)} members"
+        held = len(combined(all_[: options.most])) / len(combined(all_))
+        head[family] = {"members": len(all_[: options.most]), "of": len(all_), "pairs held": round(held, 3)}
     evidence.write(options.out, head, found)
 
 

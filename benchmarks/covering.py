@@ -45,3 +45,8 @@ def cover(axes: Mapping[str, Sequence[Any]], excluded: Sequence[Excluded] = (), 
                 missing[code[best]] = False
                 brings -= code == code[best]
     return found
+
+
+def combined(members: Sequence[Member], strength: int = 2) -> set[tuple[tuple[str, Any], ...]]:
+    """The combinations of `strength` values that occur in members."""
+    return {part for member in members for part in combinations(member.items(), strength)}

@@ -8,7 +8,7 @@ assembled.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import combinations, product
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import pytest
 from benchmarks import attention_space
 from benchmarks.attention_space import judged, members, verdict
 from benchmarks.attention_space_calls import BLOCKS, FAMILIES, name_of
-from benchmarks.covering import cover
+from benchmarks.covering import combined, cover
 from tests.operators.attention_space_values import ERRORS, Outcome, emulate, small
 from warploom.runtime.program import Program
 
@@ -59,11 +59,7 @@ def test_a_cover_has_every_combination_that_any_member_has(strength: int) -> Non
     space = [dict(zip(AXES, values, strict=True)) for values in product(*AXES.values())]
     allowed = [each for each in space if not any(all(each[k] in v for k, v in rule.items()) for rule in EXCLUDED)]
     found = cover(AXES, EXCLUDED, strength)
-
-    def held(chosen: list[dict[str, Any]]) -> set[Any]:
-        return {part for each in chosen for part in combinations(each.items(), strength)}
-
-    assert held(found) == held(allowed)
+    assert combined(found, strength) == combined(allowed, strength)
     assert all(each in allowed for each in found)
     assert len(found) < len(allowed)
 
