@@ -99,6 +99,7 @@ def main() -> None:
     parser.add_argument("--resume", type=Path, help="rows so far, one a line: their members are not repeated")
     parser.add_argument("--most", type=int, help="members of each kind, the first of which hold the most pairs")
     options = parser.parse_args()
+    evidence.check_place(options.out)
     kept: dict[str, Row] = {}
     if options.resume is not None and options.resume.exists():
         kept = {row["case"]: row for row in map(json.loads, options.resume.read_text().splitlines())}
