@@ -133,7 +133,7 @@ def backward_config(of: Attention) -> BackwardConfig:
         found = [BackwardConfig(tile, stages=n, values=False) for tile, n in tiles]
         once = replace(found[0], ds_stages=1, together=found[0].parts(of))
         return next(each for each in (once, *found) if each.fits(of))
-    if of.has_both_functions:  # with more queries they keep registers in memory (emulator/attention-space.json)
+    if of.has_both_functions:  # with 64 queries ptxas keeps up to 144 bytes of registers in memory
         return BackwardConfig(tile=32)
     if modified(of):
         return BackwardConfig(tile=64, ds_stages=1 if max(of.depth, of.columns) > SUM_ROWS else 2)
