@@ -194,7 +194,7 @@ def _given(out: Any, lse: Any, grad: Any, lse_grad: Any) -> tuple[Any, ...]:
     return out, lse, grad, *(() if lse_grad is None else (lse_grad,))
 
 
-def _repeated(written: tuple[Any, ...], captured: Sequence[str]) -> Gradients:
+def _repeated(written: tuple[Any, ...], captured: Sequence[str] = ()) -> Gradients:
     """The gradients of a repeated call, from what its launches wrote."""
     dq, dk, dv, _, delta, *rest = written
     sums = rest[len(rest) - len(captured) :]
