@@ -71,6 +71,7 @@ TABLES: dict[Path, dict[str, Entry]] = {
     },
     PREDICTING: {
         "predicted": (predicted.scores, RESULTS / "emulator" / "predicted.json"),
+        "profiled": (predicted.profiled, RESULTS / "emulator" / "profiled.json"),
         "blind": (predicted.blind, RESULTS / "emulator" / "blind.json"),
         "unseen": (predicted.unseen, *(RESULTS / "emulator" / f"unseen{which}.json" for which in ("", "-h100"))),
     },

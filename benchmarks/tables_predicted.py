@@ -1,4 +1,4 @@
-"""The table of the timing model's predictions: each set, next to the trivial rule."""
+"""The tables of the timing model's predictions: next to the trivial rule, and to the profiler's counters."""
 
 from __future__ import annotations
 
@@ -49,4 +49,22 @@ def unseen(h200: Mapping[str, Any], h100: Mapping[str, Any]) -> list[str]:
                 else " |  |  | "
             )
         lines.append(f"| {kind} | {' | '.join(cells)} |")
+    return lines
+
+
+def profiled(evidence: Mapping[str, Any]) -> list[str]:
+    """One row per kernel: what the clock predicts / what the profiler counts."""
+    lines = [
+        "| kernel | M x N x K | million instructions | GB into SMs | GB from DRAM | 1000 clocks | tensor cores busy |",
+        "|---" * 7 + "|",
+    ]
+    for row in evidence["rows"]:
+        of, shape = row["predicted"], f"{row['m']} x {row['n']} x {row['k']}"
+        cells = [
+            f"{of[column] * factor:.{digits}f} / {row[column] * factor:.{digits}f}"
+            for column, factor, digits in (
+                ("instructions", 1e-6, 1), ("fetched_bytes", 1e-9, 2), ("dram_bytes", 1e-9, 2), ("clocks", 1e-3, 0),
+            )
+        ]  # fmt: skip
+        lines.append(f"| {row['kernel']} | {shape} | {' | '.join(cells)} | {of['tensor']:.0%} / {row['tensor']:.0%} |")
     return lines

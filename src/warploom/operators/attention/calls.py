@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -45,7 +44,7 @@ from .machine import (
 )
 from .mask_lists import lists_of
 from .request import CheckedCall, Request, read
-from .scales import arrays_and_numbers
+from .scales import arrays_and_numbers, in_f32
 from .spills import warn_spills
 
 CACHE = LaunchCache(differentiable=True, patience=8)
@@ -226,13 +225,6 @@ def compute(
     if lse is None:
         logarithms = given_back(logarithms, [model])
     return _given(result, logarithms, return_lse)
-
-
-def in_f32(sinks: Any) -> Any:
-    """Sinks of 16 bits as the kernels read them, if they are torch's: a call that copies is not remembered."""
-    torch = sys.modules.get("torch")
-    narrow = () if torch is None else (torch.bfloat16, torch.float16)
-    return sinks.float() if getattr(sinks, "dtype", None) in narrow else sinks
 
 
 def hashed(window: Any) -> Any:

@@ -1,7 +1,8 @@
-"""Scales of e4m3 arrays: one number per array, or one per batch and head."""
+"""Scales of e4m3 arrays: one number per array, or one per batch and head. Sinks as the kernels read them."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from numbers import Real
 from typing import Any
@@ -82,3 +83,10 @@ def check_fast(fast_accumulation: Any, dtype: DType) -> None:
             "`fast_accumulation` is for 8 bits", expected="q, k and v in e4m3", got=dtype,
             hint="leave it out: products of 16 bits are added up in f32 at full speed",
         )  # fmt: skip
+
+
+def in_f32(sinks: Any) -> Any:
+    """Sinks of 16 bits as the kernels read them, if they are torch's: a call that copies is not remembered."""
+    torch = sys.modules.get("torch")
+    narrow = () if torch is None else (torch.bfloat16, torch.float16)
+    return sinks.float() if getattr(sinks, "dtype", None) in narrow else sinks
