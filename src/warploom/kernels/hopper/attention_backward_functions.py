@@ -64,15 +64,14 @@ class ScoreFunctions:
                 gradients[index].set(gradients[index] - delta(index))
             if self.of.score_mod is not None:
                 handles = self._handles("score")
-                given = score * self.call["inner"]
+                given = self._unscaled(score)
                 if delta is None:
                     value = self.of.score_mod.apply(handles, given, *where)
                 else:
                     value, slope = self.of.score_mod.derive(handles, given, *where)
                     gradients[index].set(gradients[index] * slope.floating())
                 score.set(value.floating())
-            if self.of.mask_mod is not None:
-                exists = exists & self.of.mask_mod.apply(self._handles("mask"), *where).truth()
+            exists = self._seen(exists, where)
             score.set(ptx.select(exists, score, float("-inf")))
 
     def weigh(
@@ -95,14 +94,13 @@ class ScoreFunctions:
         for index, (score, (lse2, delta)) in enumerate(zip(scores, rows, strict=True)):
             exists, where = self._place(at(index), head)
             gradient = gradients[index] - delta
-            given = score * self.call["inner"]
+            given = self._unscaled(score)
             statements = Trace.current().statements
             begin = len(statements)
             value, slope, reads = function.derive_reads(self._handles("score"), given, *where)
             variables = {where[2]: QUERY, where[3]: KEY, given: QUERY | KEY}
             dependence = Dependence(statements[begin:], variables)
-            if self.of.mask_mod is not None:
-                exists = exists & self.of.mask_mod.apply(self._handles("mask"), *where).truth()
+            exists = self._seen(exists, where)
             if sees is not None:
                 exists = exists & sees(index)
             seen = ptx.select(exists, value.floating(), float("-inf"))
@@ -110,6 +108,16 @@ class ScoreFunctions:
             sums.add(index, score, gradient, reads, dependence)
             gradients[index].set(gradient * slope.floating())
         sums.finish()
+
+    def _unscaled(self, score: Any) -> Any:
+        """A score as the function takes it."""
+        return score * self.call["inner"]
+
+    def _seen(self, exists: Predicate, where: list[Register]) -> Predicate:
+        """Whether a query that exists also sees the key."""
+        if self.of.mask_mod is None:
+            return exists
+        return exists & self.of.mask_mod.apply(self._handles("mask"), *where).truth()
 
     def _place(self, position: ScorePosition, head: Register) -> tuple[Predicate, list[Register]]:
         """Whether the query exists, and what the functions are called with beside a score."""
