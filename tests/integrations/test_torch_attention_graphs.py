@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -135,3 +136,25 @@ def test_functions_have_one_name_if_they_compute_the_same():
         learn(graph(score), "score_mod", [], cpu)
     with pytest.raises(ArgumentError):
         function_named("of another process")
+
+
+CHANGES = {
+    "a method": lambda s, x: (s.add_(x), s)[1],
+    "a masked method": lambda s, x: (s.masked_fill_(x > 0, -1.0), s)[1],
+    "an output": lambda s, x: (torch.add(s, x, out=s), s)[1],
+}  # fmt: skip
+
+
+INSERTED = {"no gradient": (torch._C._set_grad_enabled, False), "another name": (operator.iadd, None)}
+
+
+@pytest.mark.parametrize("name", [*CHANGES, *INSERTED])
+def test_a_step_that_counts_without_its_value_is_never_left_out(name: str) -> None:
+    graph = torch.fx.symbolic_trace(lambda s, b, h, i, j: CHANGES.get(name, lambda s, x: s + x)(s, j * 0.5))
+    if name in INSERTED:
+        called, flag = INSERTED[name]
+        score, *_, last = list(graph.graph.nodes)[:6]
+        with graph.graph.inserting_after(last):
+            graph.graph.call_function(called, (score, 1.0) if flag is None else (flag,))
+    with pytest.raises(Untraceable):
+        learn(graph, "score_mod", (), torch.device("cpu"))

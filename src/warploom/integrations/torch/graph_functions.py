@@ -10,6 +10,7 @@ with: the same function has the same name in every process, which learns it when
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -21,6 +22,22 @@ from torch import fx
 from ...errors import ArgumentError
 from ...operators.attention.captured import PARAMETERS, Contents, Rebuild
 from ...operators.attention.captured_names import WHOLE, description, of_library
+
+IN_PLACE = (
+    "iadd",
+    "isub",
+    "imul",
+    "itruediv",
+    "ifloordiv",
+    "imod",
+    "ipow",
+    "iand",
+    "ior",
+    "ixor",
+    "ilshift",
+    "irshift",
+)
+"""The functions of `operator` for +=, -= and so on."""
 
 
 class Untraceable(Exception):
@@ -173,6 +190,8 @@ def _read(graph: fx.GraphModule, inputs: int, floats: set[int]) -> tuple[tuple[A
             if sum(each.op == "placeholder" for each in graph.graph.nodes) != inputs:
                 raise Untraceable("the graph of a function of scores or masks has other inputs")
             return tuple(steps), of(result), used
+        elif _changes(node):
+            raise Untraceable(f"a function of scores or masks changes a tensor, or what torch records: {node.target}")
         elif node in needed:
             if node.target == "item" and of(node.args[0]).number in floats:
                 numbers[node] = of(node.args[0])
@@ -185,6 +204,17 @@ def _read(graph: fx.GraphModule, inputs: int, floats: set[int]) -> tuple[tuple[A
             steps.append((node.target, of(node.args), of(node.kwargs)))
             numbers[node] = _Result(inputs + len(steps) - 1)
     raise Untraceable("the graph of a function of scores or masks has no result")
+
+
+def _changes(node: fx.Node) -> bool:
+    """True for a step that counts although nothing uses its value: steps of a kernel only compute values."""
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    if name in ("setitem", "_set_grad_enabled") or "out" in node.kwargs:
+        return True
+    if getattr(operator, name, None) is not node.target:
+        return name[-1:] == "_" and name[-2:] != "__"  # `add_`, but not operator's `and_`
+    changed = node.args[0] if name in IN_PLACE else None  # `t += x` counts for who reads t under another name
+    return isinstance(changed, fx.Node) and any(each > node for each in changed.users)
 
 
 def _needed(graph: fx.Graph) -> set[fx.Node]:
