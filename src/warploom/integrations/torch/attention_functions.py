@@ -48,7 +48,8 @@ def refuse_masks(arrays: Sequence[Any]) -> None:
     for each in filter(wants_gradient, arrays):
         raise ArgumentError(
             "a mask captures a tensor that requires a gradient, but it is true or false, and has no derivative",
-            expected="tensors without requires_grad", got=tuple(each.shape), hint="let the mask capture tensor.detach(), made in front of it",
+            expected="tensors without requires_grad", got=tuple(each.shape),
+            hint="let the mask capture tensor.detach(), made in front of it",
         )  # fmt: skip
 
 
