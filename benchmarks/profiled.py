@@ -168,11 +168,14 @@ def profile(arguments: Sequence[str]) -> list[dict[str, Any]]:
 
 def beside(measured: Sequence[dict[str, Any]], most: int, kept: Recordings) -> Iterator[dict[str, Any]]:
     """The measured rows, each with what the clock predicts for its kernel."""
-    by_name = {(row["set"], row["kernel"], row["m"], row["n"], row["k"]): row for row in measured}
+    by_name: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in measured:  # two kernels may have one name; both files have them in the order of their set
+        by_name.setdefault((row["set"], row["kernel"], row["m"], row["n"], row["k"]), []).append(row)
     for point in chosen(sorted({row["set"] for row in measured}), (), most):
-        row = by_name.get((point.part, point.kernel, *point.shape))
-        if row is None:
+        rows = by_name.get((point.part, point.kernel, *point.shape))
+        if not rows:
             continue
+        row = rows.pop(0)
         made = point.record(kept.record)
         if isinstance(made, list):
             continue  # several launches have one prediction

@@ -23,20 +23,7 @@ from ...errors import ArgumentError
 from ...operators.attention.captured import PARAMETERS, Contents, Rebuild
 from ...operators.attention.captured_names import WHOLE, description, of_library
 
-IN_PLACE = (
-    "iadd",
-    "isub",
-    "imul",
-    "itruediv",
-    "ifloordiv",
-    "imod",
-    "ipow",
-    "iand",
-    "ior",
-    "ixor",
-    "ilshift",
-    "irshift",
-)
+IN_PLACE = frozenset("iadd isub imul itruediv ifloordiv imod ipow iand ior ixor ilshift irshift".split())
 """The functions of `operator` for +=, -= and so on."""
 
 
