@@ -1,7 +1,7 @@
 """Predict kernels that were measured, and compute the errors of the predictions.
 
     python benchmarks/predict.py [--sets SET …] [--only PART …] [--recordings FOLDER] [--most N]
-                                 [--out benchmarks/results/emulator/predicted.json]
+                                 [--workers N] [--out benchmarks/results/emulator/predicted.json]
     python benchmarks/predict.py --append --take OTHER.json …
 
 One row per point: `predicted_us`, `measured_us`, the kernel, the shape, and the bound. Measured times come from
@@ -16,10 +16,13 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import multiprocessing
 import statistics
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +128,43 @@ def place(row: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(row[name] for name in ("set", "kernel", "m", "n", "k", "dtype", "protocol"))
 
 
+def answer(group: Sequence[Point], recordings: Path | None) -> tuple[list[dict[str, Any]], str]:
+    """The rows of a group; or none, and why it cannot be predicted, which costs no other."""
+    started = time.perf_counter()
+    try:
+        found, same = predictions(group, Recordings(recordings))
+    except Exception as error:
+        return [], f"{type(error).__name__}: {error}"[:200]
+    seconds = (time.perf_counter() - started) / len(group)
+    return [row_of(*one, seconds) for one in zip(group, found, same, strict=True)], ""
+
+
+def answers(
+    name: str, groups: Sequence[Sequence[Point]], options: argparse.Namespace
+) -> Iterator[tuple[list[dict[str, Any]], str]]:
+    """The answer of each group of a set, by as many processes as are allowed."""
+    if options.workers == 1:
+        yield from (answer(group, options.recordings) for group in groups)
+        return
+    with ProcessPoolExecutor(options.workers, mp_context=multiprocessing.get_context("fork")) as pool:
+        # a point holds functions, which cannot be sent, so a process finds its own
+        yield from pool.map(partial(answer_of, name, options.most, options.recordings, tuple(options.only)),
+                            range(len(groups)))  # fmt: skip
+
+
+def answer_of(
+    name: str, most: int, recordings: Path | None, only: Sequence[str], number: int
+) -> tuple[list[dict[str, Any]], str]:
+    """The answer of a set's group with this number."""
+    return answer(groups_of(name, most, only)[number], recordings)
+
+
+def groups_of(name: str, most: int, only: Sequence[str]) -> list[list[Point]]:
+    """The groups of a set that have a chosen kernel."""
+    made = in_turns(points(most)[name]())
+    return [group for group in made if any(chosen(point.kernel, only) for point in group)]
+
+
 def chosen(kernel: str, parts: Sequence[str]) -> bool:
     return not parts or any(part in kernel for part in parts)
 
@@ -137,6 +177,7 @@ def main() -> None:
     parser.add_argument("--append", action="store_true", help="keep the rows that --out has of other sets")
     parser.add_argument("--take", nargs="*", type=Path, default=[], help="files of other runs, for their rows")
     parser.add_argument("--folds", action="store_true", help="fit on odd rungs and score on even ones, then swap")
+    parser.add_argument("--workers", type=int, default=1, help="processes that predict at a time")
     parser.add_argument("--most", type=int, default=12, help="points of a long set")
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
@@ -151,24 +192,19 @@ def main() -> None:
     for other in map(evidence.read, options.take):
         taken = {place(row) for row in other["rows"]}
         rows = [row for row in rows if place(row) not in taken] + other["rows"]
-    for name, made in points(options.most).items():
+    for name in points(options.most):
         if name not in wanted:
             continue
-        wanted_points = (point for point in made() if chosen(point.kernel, options.only))
-        for group in in_turns(wanted_points):
-            started = time.perf_counter()
-            try:
-                found, same = predictions(group, kept)
-            except Exception as error:  # what cannot be predicted is named, and costs no other
-                reason = f"{type(error).__name__}: {error}"[:200]
-                skipped += [{"set": name, "kernel": point.kernel, "reason": reason} for point in group]
+        groups = groups_of(name, options.most, options.only)
+        for group, (found, reason) in zip(groups, answers(name, groups, options), strict=True):
+            skipped += [{"set": name, "kernel": point.kernel, "reason": reason} for point in group if reason]
+            rows += found
+            for row in found:
+                shown = {key: row[key] for key in ("measured_us", "predicted_us", "error", "bound", "seconds")}
+                shape = row["m"], row["n"], row["k"]
+                print(name, row["kernel"], shape, shown, row.get("clock_error", ""), flush=True)
+            if reason:
                 print("skipped", skipped[-1], flush=True)
-                continue
-            seconds = (time.perf_counter() - started) / len(group)
-            for point, prediction, known in zip(group, found, same, strict=True):
-                rows.append(row_of(point, prediction, known, seconds))
-                shown = {key: rows[-1][key] for key in ("measured_us", "predicted_us", "error", "bound", "seconds")}
-                print(name, point.kernel, point.shape, shown, rows[-1].get("clock_error", ""), flush=True)
         mine = [row for row in rows if row["set"] == name]
         if mine:
             print(name, score(mine), flush=True)

@@ -1,7 +1,7 @@
 """Predict kernels of many kinds on a CPU and measure them on a GPU: copies, reductions, softmaxes, transposes, atomics,
 pipelines, small products, attention, texts of nvcc and Triton.
 
-    python benchmarks/predict_unseen.py [--only PART …] [--again] [--recordings FOLDER] [--on h100]
+    python benchmarks/predict_unseen.py [--only PART …] [--again] [--recordings FOLDER] [--on h100] [--workers N]
                                         [--out benchmarks/results/emulator/unseen.json]
     python benchmarks/predict_unseen.py --measure [--unmeasured] [--seconds S] [--only PART …]
 
@@ -23,7 +23,7 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -80,6 +80,11 @@ def predicted(case: Case, kept: Recordings, hardware: Hardware = H200) -> dict[s
         "seconds": round(time.perf_counter() - started, 2), "recording_seconds": round(recorded, 2),
         "steps": sum(len(steps) for steps in recording.steps.values()),
     }  # fmt: skip
+
+
+def predicted_by_name(recordings: Path | None, hardware: Hardware, name: str) -> dict[str, Any]:
+    """The row of a case, which has functions and so cannot be sent to another process."""
+    return predicted(next(case for case in cases() if case.name == name), Recordings(recordings), hardware)
 
 
 def assembled(name: str) -> str:
@@ -157,6 +162,7 @@ def main() -> None:
     parser.add_argument("--unmeasured", action="store_true", help="only kernels that have no measurement yet")
     parser.add_argument("--seconds", type=float, default=0.25, help="of each kernel on the GPU")
     parser.add_argument("--on", choices=MODELS, default="h200", help="whose constants predict")
+    parser.add_argument("--workers", type=int, default=1, help="processes that predict at a time")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     hardware, name = MODELS[options.on]
@@ -172,12 +178,10 @@ def main() -> None:
         head = _measure(wanted, rows, options.seconds, before, partial(_write, options.out, list(known)))
     else:
         head |= {name: before[name] for name in ("measured_on", "skipped") if name in before}
-        kept = Recordings(options.recordings)
         waiting = {name for name, row in rows.items() if "predicted_us" in row and "measured_us" not in row}
-        for case in wanted:
-            if case.name in waiting and not options.again:
-                continue
-            row = predicted(case, kept, hardware) | {"predicted_at": head["source_sha256"][:12]}
+        wanted = [case for case in wanted if case.name not in waiting or options.again]
+        for case, row in zip(wanted, _predict(wanted, hardware, options), strict=True):
+            row |= {"predicted_at": head["source_sha256"][:12]}
             earlier = {name: value for name, value in rows.get(case.name, {}).items() if name not in row}
             rows[case.name] = with_error(earlier | row)
             shown = {name: row[name] for name in ("predicted_us", "roof_us", "bound", "seconds", "steps")}
@@ -187,6 +191,17 @@ def main() -> None:
     _write(options.out, list(known), head, rows)
     for name, found in scores(list(rows.values())).items():
         print(name, found)
+
+
+def _predict(wanted: Sequence[Case], hardware: Hardware, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """The rows of cases, by as many processes as are allowed."""
+    made = partial(predicted_by_name, options.recordings, hardware)
+    names = [case.name for case in wanted]
+    if options.workers == 1:
+        yield from map(made, names)
+        return
+    with ProcessPoolExecutor(options.workers) as pool:
+        yield from pool.map(made, names)
 
 
 def _write(out: Path, order: list[str], head: dict[str, Any], rows: dict[str, dict[str, Any]]) -> None:

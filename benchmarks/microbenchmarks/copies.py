@@ -176,9 +176,11 @@ def issued(name: str, rows: int, many: int, warps: int) -> Measurement:
     )  # fmt: skip
 
 
-def multicast(name: str, rows: int, stages: int, ctas: int, together: int) -> Measurement:
+def multicast(
+    name: str, rows: int, stages: int, ctas: int, together: int, *, repetitions: int = 200, data: str = "zeros"
+) -> Measurement:
     """Each CTA of a cluster loads its slice of every box for all of them; one consumer warpgroup releases stages."""
-    repetitions = 200 * stages
+    repetitions *= stages
     part = rows // together
 
     def prepare(data):
@@ -213,7 +215,7 @@ def multicast(name: str, rows: int, stages: int, ctas: int, together: int) -> Me
         lambda: loop(name, body, repetitions=repetitions, ctas=ctas, warps=5, cluster=together, prepare=prepare,
                      array=Tile(L2_ROWS, WIDTH, bf16, box=(WIDTH, part), swizzle="128B")),
         operations=1, repetitions=repetitions, of=f"box of {rows} rows, multicast to {together} CTAs", bytes=rows * 128,
-        ctas=ctas, elements=(L2_ROWS, WIDTH), data="zeros", facts={"rows": rows, "stages": stages, "cluster": together},
+        ctas=ctas, elements=(L2_ROWS, WIDTH), data=data, facts={"rows": rows, "stages": stages, "cluster": together},
     )  # fmt: skip
 
 
@@ -355,6 +357,9 @@ def measurements() -> Iterator[Measurement]:
         yield tma_loads(f"rate.tma.l2.rows{rows}.ctas132", rows, stages, ctas=132)
     yield tma_loads("rate.tma.l2.same.ctas132", 128, 8, ctas=132, same=True)
     yield tma_loads("rate.tma.l2.outside.ctas1", 128, 8, outside=64)
+    for ctas in (1, 8, 33, 66, 132):  # rows that do not exist, by one CTA and by many at once
+        for outside in (32, 96, 128):
+            yield tma_loads(f"rate.tma.l2.outside{outside}.ctas{ctas}", 128, 8, outside=outside, ctas=ctas)
     for stages in (1, 2, 4):
         yield tma_loads(f"rate.tma.l2.rows128.stages{stages}.ctas132", 128, stages, ctas=132)
     for ctas in (8, 33, 66, 132):

@@ -165,6 +165,13 @@ def loads() -> Iterator[Load]:
     yield Load(product.wave("power.product", 8, repetitions=4000), moved="l2")
     yield Load(product.wave("power.product.own", 8, depth=1024, sharing=False, repetitions=4000), moved="l2")
     yield Load(product.wave("power.product.zeros", 8, data="zeros", repetitions=4000), moved="l2")
+    for together, ctas in ((1, SMS), (2, SMS), (4, 120)):  # 120: as many as run at once
+        multicast = copies.multicast(
+            f"power.multicast{together}", 128, 8, ctas, together, repetitions=4000, data="normal"
+        )  # fmt: skip
+        yield Load(multicast, moved="l2")
+    for depth in (256, 512, 1024):  # small enough for L2
+        yield Load(product.wave(f"power.product.depth{depth}", 8, depth=depth, repetitions=4000), moved="l2")
     for word, adds in (("store", False), ("add", True)):
         yield Load(copies.bulk_stores(f"power.bulk.{word}", 16384, ctas=SMS, adds=adds, repetitions=6000), moved="l2")
     yield Load(memory.streamed("power.dram.copy", "copy", 8, 4, 4), moved="dram")

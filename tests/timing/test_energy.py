@@ -24,15 +24,38 @@ def test_products_whose_first_operand_is_in_registers_cost_less():
 
 
 def test_a_byte_written_to_dram_costs_less_than_one_that_is_read_and_received():
-    read, written = joules(Work(filled=1e9, dram=1e9), H200, GHZ), joules(Work(stored=1e9), H200, GHZ)
+    read, written = joules(Work(read=1e9, received=1e9, dram=1e9), H200, GHZ), joules(Work(stored=1e9), H200, GHZ)
     assert 0 < written < read / 2
 
 
 def test_a_copy_draws_what_was_measured():
     tb_per_s, watts = 3.963, 345.2
     half = tb_per_s / 2 * 1e12
-    drawn = H200["base_watts"] + joules(Work(filled=half, dram=half, stored=half), H200, GHZ)
+    drawn = H200["base_watts"] + joules(Work(read=half, received=half, dram=half, stored=half), H200, GHZ)
     assert drawn == pytest.approx(watts, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("clusters_of", "tb_per_s", "watts"), [(1, 9.158, 395.4), (2, 14.2, 371.2), (4, 15.091, 328.0)]
+)
+def test_a_byte_for_several_sms_is_read_once(ctas, tb_per_s, watts):
+    """power.product.own, power.multicast2 and 4: what L2 reads costs more than what an SM receives."""
+    received = tb_per_s * 1e12
+    work = Work(read=received / ctas, received=received)
+    assert H200["base_watts"] + joules(work, H200, GHZ) == pytest.approx(watts, rel=0.07)
+
+
+@pytest.mark.parametrize(("asked", "share"), [(1.5e6, 0.65), (13.1e6, 0.70), (600e6, 0.90)])
+def test_sms_in_step_are_served_by_one_read(asked, share):
+    """The longer they run, the more often each reads for itself."""
+    assert Chip(H200, GHZ, 132, asked=asked).read_share == pytest.approx(share, abs=0.03)
+    assert Chip(H200, GHZ, 132, asked=asked, sharing=False).read_share == 1.0
+
+
+@pytest.mark.parametrize(("sms", "clocks"), [(1, 156.8), (33, 273.0), (66, 427.5), (132, 645.5)])
+def test_a_box_outside_of_its_array_waits_for_those_of_other_sms(sms, clocks):
+    """rate.tma.l2.outside128: such rows come from one place."""
+    assert 128 * Chip(H200, GHZ, 132, beyond=sms).outside_row == pytest.approx(clocks, rel=0.07)
 
 
 @pytest.mark.parametrize(("busy", "clocks"), [(0.0, 768.0), (384.0, 768.0 + 384.0 * 0.285), (9e9, 768.0 * 1.285)])

@@ -120,7 +120,9 @@ MEMORY: Mapping[str, Constant] = {
     "tma_repeated_clocks": _c(63.2, '(64 * m("rate.tma.issue.rows1.many64.w1", "clocks") '
                                  '- 16 * m("rate.tma.issue.rows1.many16.w1", "clocks")) / 48'),
     "tma_row_clocks": _clocks(1.25, "rate.tma.l2.rows64.ctas1", " / 64"),
-    "tma_outside_row_clocks": _c(6.25, 'm("rate.tma.l2.rows64.ctas1", "clocks") / 64 * 5'),
+    "tma_outside_row_clocks": _c(1.225, 'm("rate.tma.l2.outside128.ctas1", "clocks") / 128'),
+    "tma_outside_crowd_clocks": _c(0.0292, '(m("rate.tma.l2.outside128.ctas132", "clocks") / 128 '
+                                           '- c.tma_outside_row_clocks) / 131'),
     "store_bytes_per_clock": _c(31.7, 'm("rate.tma_store.rows64.ctas1", "bytes_per_clock")'),
     "store_bytes_per_ns": _c(4849.0, 'm("rate.tma_store.rows64.ctas132", "bytes_per_ns_all")'),
     "store_read_latency": _c(149.0, 'm("latency.tma_store.read.rows64", "clocks") '
@@ -159,6 +161,9 @@ In one microbenchmark of shared-memory loads ptxas kept half of the loads: eight
 `branch_clocks` is what a conditional branch costs besides its comparison: nothing after it starts before the condition
 is known. It is a published value. `rate.clear`, loops of few stores, is predicted 42 to 63 % too fast with it: ptxas
 unrolls the inner loop, and the rest of its trips, predicated, costs nearly nothing here (docs/measured-facts.md).
+
+`tma_outside_crowd_clocks` is what a row outside of an array costs more for each other SM that also asks for such rows.
+They go to one place, so one CTA has them as fast as any others, and 132 get 26 of them in a clock together.
 
 `missed_sector_clocks` is the extra time of a load per sector requested from L2. The cost is not per load or per line:
 the 1024 loads of rate.ldg.pending.again4.w32, of which one in four misses a sector of its own line, take 1.23 clocks
@@ -257,16 +262,17 @@ POWER: Mapping[str, Constant] = {
                         '/ (132 * c.nominal_ghz) * (c.tensor_ghz / c.nominal_ghz) ** c.voltage_exponent'),
     "shared_watts_per_tb": _c(3.37, '(m("power.lds128", "watts") - c.base_watts) / m("power.lds128", "tb_per_s") * 2 '
                                    '* (c.tensor_ghz / c.nominal_ghz) ** c.voltage_exponent'),
-    "fill_watts_per_tb": _c(28.68, '((m("power.tma.l2", "watts") - c.base_watts) / m("power.tma.l2", "tb_per_s") '
-                                  '+ (m("power.product.own", "watts") - c.base_watts) '
+    "read_watts_per_tb": _c(21.7, '4 / 3 * ((m("power.product.own", "watts") - c.base_watts) '
                                   '/ m("power.product.own", "tb_per_s") '
-                                  '+ (m("power.product", "watts") - c.base_watts) '
-                                  '/ m("power.product", "tb_per_s")) / 3'),
+                                  '- (m("power.multicast4", "watts") - c.base_watts) '
+                                  '/ m("power.multicast4", "tb_per_s"))'),
+    "received_watts_per_tb": _c(8.4, '(m("power.product.own", "watts") - c.base_watts) '
+                                     '/ m("power.product.own", "tb_per_s") - c.read_watts_per_tb'),
     "moved_zeros_ratio": _c(0.6285, '(m("power.product.zeros", "watts") - c.base_watts) '
                                     '/ m("power.product.zeros", "tb_per_s") * m("power.product", "tb_per_s") '
                                     '/ (m("power.product", "watts") - c.base_watts)'),
-    "dram_watts_per_tb": _c(61.5, '(m("power.dram.read", "watts") - c.base_watts) / m("power.dram.read", "tb_per_s") '
-                                  '- c.fill_watts_per_tb'),
+    "dram_watts_per_tb": _c(60.1, '(m("power.dram.read", "watts") - c.base_watts) / m("power.dram.read", "tb_per_s") '
+                                  '- c.read_watts_per_tb - c.received_watts_per_tb'),
     "stored_watts_per_tb": _c(23.6, '2 * (m("power.dram.copy", "watts") - c.base_watts) '
                                     '/ m("power.dram.copy", "tb_per_s") '
                                     '- (m("power.dram.read", "watts") - c.base_watts) '
@@ -315,8 +321,9 @@ _MEASURED = {
     "moved_zeros_ratio": Constant(0.664, '(h("power.product.zeros", "watts") - c.base_watts) '
                                          '/ h("power.product.zeros", "tb_per_s") * h("power.product", "tb_per_s") '
                                          '/ (h("power.product", "watts") - c.base_watts)'),
-    "dram_watts_per_tb": Constant(89.7, '(h("power.dram.read", "watts") - c.base_watts) '
-                                        '/ h("power.dram.read", "tb_per_s") - c.fill_watts_per_tb'),
+    "dram_watts_per_tb": Constant(87.7, '(h("power.dram.read", "watts") - c.base_watts) '
+                                        '/ h("power.dram.read", "tb_per_s") - c.read_watts_per_tb '
+                                        '- c.received_watts_per_tb'),
     "stored_watts_per_tb": Constant(40.0, '2 * (h("power.dram.copy", "watts") - c.base_watts) '
                                           '/ h("power.dram.copy", "tb_per_s") - (h("power.dram.read", "watts") '
                                           '- c.base_watts) / h("power.dram.read", "tb_per_s")'),

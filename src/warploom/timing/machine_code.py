@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from ..emulator.machine.units import LOADS, WARPGROUP_MMA
 from .instructions import ALU, CONTROL, CONVERT, EITHER, FMA, FP64, HALF, IMAD_WIDE, LSU, MUFU, NONE, TENSOR, Facts
+from .machine_loops import LANES, OUTSIDE, innermost
 from .ordering import CodePosition
 
 _Item = TypeVar("_Item")
@@ -27,10 +28,7 @@ IMAD = "imad"
 WIDE_LOAD_WORDS: Mapping[str, int] = {"LDS.64": 2, "LDS.128": 4}
 """Shared-memory loads that are counted apart, with the registers that they fill: ptxas also merges loads of one
 register into them."""
-OUTSIDE = -1
-"""The loop number of instructions outside all loops."""
 _GUARD = re.compile(r"^@!?U?P\w+\s+")
-_TARGET = re.compile(r"`\((\.L_\w+)\)")
 _PIPES = {
     FMA: "FFMA FADD FMUL FFMA2 FADD2 FMUL2 FSWZADD",
     IMAD: "IMAD IMUL IDP VIADD",
@@ -46,9 +44,8 @@ _PIPES = {
     NONE: "NOP CALL",
 }  # fmt: skip
 PIPE = {word: pipe for pipe, words in _PIPES.items() for word in words.split()}
-PRODUCTS, MOVE, COPY, LANES = ("HGMMA", "IGMMA", "QGMMA", "BGMMA"), "R2UR", "UTMALDG", "BRA.U.ANY"
-"""Products of a warpgroup, a move into a uniform register, a TMA load, the end of a loop over the lanes (which is run
-once, so it counts as no loop)."""
+PRODUCTS, MOVE, COPY = ("HGMMA", "IGMMA", "QGMMA", "BGMMA"), "R2UR", "UTMALDG"
+"""Products of a warpgroup, a move into a uniform register, a TMA load."""
 SINGLE = (LSU, TENSOR, MUFU, CONVERT)
 """Pipes whose instructions ptxas duplicates when it unrolls, but never splits or fuses."""
 
@@ -171,25 +168,17 @@ def _read(code: Sequence[tuple[str, int]]) -> list[_Machine]:
             labels[text[:-1]] = len(texts)
         else:
             texts.append((text, line))
-    spans: dict[int, int] = {}
-    for at, (text, _) in enumerate(texts):
-        target = _TARGET.search(text)
-        if target and "BRA" in text and LANES not in text and labels.get(target[1], at + 1) <= at:
-            begin = labels[target[1]]
-            spans[begin] = max(spans.get(begin, 0), at)
-    ordered = sorted(spans.items(), key=lambda span: span[1] - span[0])
-    ordered = [span for span in ordered if span[0] != span[1]]  # the jump to itself at the end
+    loops = innermost([text for text, _ in texts], labels)
     last = next((at for at in range(len(texts) - 1, -1, -1) if "EXIT" in texts[at][0]), len(texts))
     made = []
     for at, (text, line) in enumerate(texts[: last + 1]):
         first = _GUARD.sub("", text).split()[0].rstrip(";").split(".")
         word = first[0]
-        loop = next((begin for begin, end in ordered if begin <= at <= end), OUTSIDE)
         pipe = PIPE.get(word, CONTROL if not word.startswith("U") else "")
         if word == "IMAD" and {"WIDE", "HI"} & set(first):
             pipe = IMAD_WIDE
         wide = f"{word}.{first[-1]}"
-        made.append(_Machine(".".join(first), wide if wide in WIDE_LOAD_WORDS else pipe, line, loop))
+        made.append(_Machine(".".join(first), wide if wide in WIDE_LOAD_WORDS else pipe, line, loops[at]))
     return made
 
 

@@ -26,8 +26,10 @@ class Work:
         warpgroup_flops, narrow_flops: FLOP of warpgroup products, in 16-bit and wider types and in 8-bit types;
             mma_flops, f64_flops: FLOP of single warps' products, and separately in f64.
         instructions: warp instructions; transcendental: of these, MUFU's; shared: bytes that loads and stores move
-            in shared memory; filled: bytes that SMs receive; dram: bytes from DRAM; stored: bytes to DRAM;
-            sent, added: further bytes that L2 stores, and that it adds to what it has.
+            in shared memory.
+        read: bytes that L2 reads for SMs; received: bytes that SMs receive, more than `read` by copies to several SMs;
+            dram: bytes from DRAM; stored: bytes to DRAM; sent, added: further bytes that L2 stores, and that it adds to
+            what it has.
         from_registers: share of the warpgroups' products whose A comes from registers.
         sparse: share of the warpgroups' products whose A is sparse.
         zeros: operands are zeros, so that nothing toggles.
@@ -40,7 +42,8 @@ class Work:
     instructions: float = 0.0
     transcendental: float = 0.0
     shared: float = 0.0
-    filled: float = 0.0
+    read: float = 0.0
+    received: float = 0.0
     dram: float = 0.0
     stored: float = 0.0
     sent: float = 0.0
@@ -61,8 +64,8 @@ def joules(work: Work, hardware: Hardware, ghz: float) -> float:
     issued = hardware["instruction_nj"] * (work.instructions - work.transcendental)
     issued = (issued + hardware["mufu_nj"] * work.transcendental) * 1e-9 * scale
     issued += hardware["shared_watts_per_tb"] * work.shared * 1e-12 * scale
-    moved = hardware["fill_watts_per_tb"] * work.filled + hardware["dram_watts_per_tb"] * work.dram
-    moved += hardware["stored_watts_per_tb"] * work.stored
+    moved = hardware["read_watts_per_tb"] * work.read + hardware["received_watts_per_tb"] * work.received
+    moved += hardware["dram_watts_per_tb"] * work.dram + hardware["stored_watts_per_tb"] * work.stored
     moved += hardware["sent_watts_per_tb"] * work.sent + hardware["added_watts_per_tb"] * work.added
     return tensor * 1e-12 * scale + issued + moved * 1e-12 * (hardware["moved_zeros_ratio"] if work.zeros else 1.0)
 

@@ -15,6 +15,7 @@ from .launch import Launch
 from .lots import last_lot
 from .occupancy import L2_BYTES, Occupancy, occupancy
 from .power import Work, found_clock, settle
+from .rates import between
 from .recording import GRID, ISSUE, Recording, Step
 from .replay import Replay
 from .result import Prediction, largest, waits
@@ -22,8 +23,8 @@ from .runs import WAVEFRONT
 from .tensor import done_flops, is_sparse
 from .timeline import Timeline
 from .trace import Trace
-from .units import Chip, adds_up, between
-from .waves import read_alone
+from .units import Chip, adds_up
+from .waves import beyond, read_alone
 
 LEAST_SHARE = 0.55
 """Least work of a mean cluster relative to the first: one tile of two, and a little."""
@@ -184,6 +185,7 @@ class Predictor:
             self.apart.missed,
             alone=read_alone(self.recording, self.scale),
             first=self.first_ns,
+            beyond=beyond(self.recording) * (active or self.active),
         )
 
     def replayed(self, ghz: float, trace: Trace | None = None) -> tuple[float, Replay]:
@@ -325,7 +327,8 @@ class Predictor:
             mma_flops=(replay.flops - replay.doubles) * launched, f64_flops=replay.doubles * launched,
             instructions=per_cta * self.ctas,
             transcendental=replay.transcendental * launched, shared=replay.wavefronts * launched * WAVEFRONT,
-            filled=self.recording.received * self.scale, dram=self.dram_bytes, stored=self.stored,
+            read=self.l2_bytes * self.chip(CLOCKS_GHZ[1]).read_share,
+            received=self.recording.received * self.scale, dram=self.dram_bytes, stored=self.stored,
             sent=max(0.0, self.recording.stored * self.scale - added - self.stored), added=added,
             from_registers=registers / max(1, wide + narrow), sparse=sparse / max(1, wide + narrow),
             zeros=self.launch.zeros,

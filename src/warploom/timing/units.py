@@ -6,16 +6,16 @@ divided by the SM's clock.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..emulator.machine.units import TENSOR_MEMORY, UMMA, WARPGROUP_MMA
 from .constants import Hardware
 from .instructions import MUFU
+from .rates import between, together
 from .recording import Operation
 from .runs import WAVEFRONT, Cost
 from .shared_port import SharedPort
@@ -51,6 +51,7 @@ class Chip:
         sharing: SMs in step share their reads.
         alone: share of its requests for lines that no other SM requests.
         first: nanoseconds that the launch's first data from DRAM take longer.
+        beyond: SMs that copy boxes from outside of an array at a time.
     """
 
     hardware: Hardware
@@ -71,6 +72,7 @@ class Chip:
     sharing: bool = True
     alone: float = 0.0
     first: float = 0.0
+    beyond: float = 0.0
 
     def __post_init__(self) -> None:
         hardware, clock = self.hardware, self.ghz
@@ -101,6 +103,9 @@ class Chip:
         near = hardware.latency["ldg"].value
         self.copy_latency = near + (hardware["dram_latency"] - near) * min(1.0, waiting)
         """Clocks from the issue of a copy by lanes to its first bytes."""
+        crowd = hardware["tma_outside_crowd_clocks"] * max(0.0, self.beyond - 1.0)
+        self.outside_row = hardware["tma_outside_row_clocks"] + crowd
+        """Clocks of TMA for a row outside of an array."""
         self.out_of_step = self
         """The same resources for copies that are out of step."""
         if self.apart:
@@ -128,6 +133,11 @@ class Chip:
         return min(even, hardware["pressed_third_bytes_per_ns"]) if 3 * self.active > hardware.sms else even
 
     @property
+    def read_share(self) -> float:
+        """Bytes that L2 reads for each byte that it delivers: SMs in step are served by one read of a line."""
+        return min(1.0, self.hardware["l2_own_bytes_per_ns"] / self.network)
+
+    @property
     def network(self) -> float:
         """Bytes per nanosecond that L2 and its network deliver to all SMs, as a mean over the launch.
 
@@ -153,24 +163,6 @@ class Chip:
 def adds_up(operation: Operation) -> bool:
     """True for a copy whose bytes are combined with those of memory."""
     return operation.stores and ".reduce." in operation.text
-
-
-def between(where: float, measured: Sequence[tuple[float, float]]) -> float:
-    """Interpolate between measured points, linearly in the logarithm; outside them, return the nearest."""
-    at = min(max(where, measured[0][0]), measured[-1][0])
-    for (before, first), (after, second) in itertools.pairwise(measured):
-        if at <= after:
-            return first + (second - first) * math.log(at / before) / math.log(after / before)
-    raise AssertionError(where)
-
-
-def together(sharpness: float, *rates: float) -> float:
-    """Return the combined rate of queues in series.
-
-    Requests come in bursts, so one queue is sometimes idle while another is full: two equally busy queues are slower
-    together than each alone, and a hardly busy queue costs nothing.
-    """
-    return float(sum(rate**-sharpness for rate in rates) ** (-1 / sharpness))
 
 
 class Sm:
@@ -379,7 +371,7 @@ class Sm:
         begin = max(start, self.tma)
         inside = operation.rows - operation.outside
         if operation.fetched or operation.outside:
-            rows = inside * hardware["tma_row_clocks"] + operation.outside * hardware["tma_outside_row_clocks"]
+            rows = inside * hardware["tma_row_clocks"] + operation.outside * chip.outside_row
             self.tma = begin + rows
         waits = max(0.0, self.fill - begin)
         received = begin + waits + max(operation.bytes / chip.fill, operation.fetched / chip.fetch)
