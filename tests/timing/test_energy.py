@@ -36,7 +36,7 @@ def test_a_copy_draws_what_was_measured():
 
 
 @pytest.mark.parametrize(
-    ("clusters_of", "tb_per_s", "watts"), [(1, 9.158, 395.4), (2, 14.2, 371.2), (4, 15.091, 328.0)]
+    ("ctas", "tb_per_s", "watts"), [(1, 9.158, 395.4), (2, 14.2, 371.2), (4, 15.091, 328.0)]
 )
 def test_a_byte_for_several_sms_is_read_once(ctas, tb_per_s, watts):
     """power.product.own, power.multicast2 and 4: what L2 reads costs more than what an SM receives."""

@@ -30,6 +30,8 @@ LEAST_SHARE = 0.55
 """Least work of a mean cluster relative to the first: one tile of two, and a little."""
 HINT = ".L2::cache_hint"
 """The modifier of a copy that has an L2 policy."""
+MULTICAST = ".multicast::cluster"
+"""The modifier of a copy to several CTAs."""
 STEP_BUDGET = 300_000
 """Approximate number of steps of one replay; longer sequences of clusters are replayed in part."""
 FEW = (1, 8, 32, 128)
@@ -327,12 +329,17 @@ class Predictor:
             mma_flops=(replay.flops - replay.doubles) * launched, f64_flops=replay.doubles * launched,
             instructions=per_cta * self.ctas,
             transcendental=replay.transcendental * launched, shared=replay.wavefronts * launched * WAVEFRONT,
-            read=self.l2_bytes * self.chip(CLOCKS_GHZ[1]).read_share,
+            read=self._read_bytes(),
             received=self.recording.received * self.scale, dram=self.dram_bytes, stored=self.stored,
             sent=max(0.0, self.recording.stored * self.scale - added - self.stored), added=added,
             from_registers=registers / max(1, wide + narrow), sparse=sparse / max(1, wide + narrow),
             zeros=self.launch.zeros,
         )  # fmt: skip
+
+    def _read_bytes(self) -> float:
+        """Bytes that L2 reads for SMs: SMs in step are served by one read of a line, unless it is a multicast."""
+        several = sum(one.fetched for one in self.recording.operations if MULTICAST in one.text) * self.scale
+        return several + (self.l2_bytes - several) * self.chip(CLOCKS_GHZ[1]).read_share
 
     def prediction(self, ghz: float, power: float, trace: Trace | None = None) -> Prediction:
         """Return the prediction at a clock. power: in watts, as the clock allows."""
