@@ -4,10 +4,10 @@
                                   [--out benchmarks/results/nvidia-h200/profiled.json]
     python -m benchmarks.profiled --beside [--recordings FOLDER] [--out benchmarks/results/emulator/profiled.json]
 
-The sets are those of `predict_sets`. `ncu` runs this program once more, and profiles the third launch of each kernel,
-with warm caches and at the clock that the GPU has at that moment: one launch after a pause is not under the power cap.
-So clocks, bytes and instructions can be compared, but not microseconds. The second form needs no GPU: it predicts the
-kernels of the first one's file, and writes both.
+The sets are those of `predict_sets`, and "loads", the copies whose power `microbenchmarks` measures. `ncu` runs this
+program once more, and profiles the third launch of each kernel, with warm caches and at the clock that the GPU has at
+that moment: one launch after a pause is not under the power cap. So clocks, bytes and instructions can be compared, but
+not microseconds. The second form needs no GPU: it predicts the kernels of the first one's file, and writes both.
 """
 
 from __future__ import annotations
@@ -16,21 +16,26 @@ import argparse
 import csv
 import io
 import json
+import math
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
+import ml_dtypes  # noqa: E402
 import numpy as np  # noqa: E402
 from predict_sets import Point, points  # noqa: E402
 from recordings import Recordings  # noqa: E402
 
+from benchmarks.microbenchmarks import power  # noqa: E402
+from benchmarks.microbenchmarks.harness import READINGS, Measurement  # noqa: E402
 from warploom.lab import evidence  # noqa: E402
 from warploom.timing import H200, predict  # noqa: E402
 
@@ -52,21 +57,36 @@ COUNTED = {
     "issue": ("smsp__issue_active.avg.pct_of_peak_sustained_active", 0.01),
     "instructions": ("smsp__inst_executed.sum", 1),
     "fetched_bytes": ("l1tex__m_xbar2l1tex_read_bytes.sum", 1),
+    "l2_bytes": ("lts__t_sectors_srcunit_tex.sum", 32),
     "dram_bytes": ("dram__bytes_read.sum", 1),
     "dram_written_bytes": ("dram__bytes_write.sum", 1),
     "wavefronts": ("l1tex__data_pipe_lsu_wavefronts.sum", 1),
 }
 """By column: the counter, and the factor to the column's unit. tensor: share of the elapsed clocks, issue: of those in
-which the SM has a warp."""
+which the SM has a warp; fetched_bytes: what SMs receive, l2_bytes: the sectors that L2 reads or writes for them."""
 METRICS = [name for name, _ in COUNTED.values()] + [STALLED + reason + OF_STALLS for reason in REASONS]
 
 
 # -- under the profiler ----------------------------------------------------------------------------------------------
 
 
+def loads() -> Iterator[Point]:
+    """The copies whose power is measured, on random data. Their shape is the array's, and the number of CTAs."""
+    for load in power.loads():
+        one = load.measurement
+        if load.moved in ("l2", "dram") and len(one.elements) == 2 and one.data == "normal":
+            yield Point("loads", one.name, (*one.elements, one.ctas), "bf16", math.nan, partial(_load, one))
+
+
+def _load(one: Measurement, made: Callable[..., Any]) -> Any:
+    inputs, readings = np.zeros(one.elements, ml_dtypes.bfloat16), np.zeros((one.ctas, READINGS), np.uint64)
+    return made(one.build(), inputs, out=readings)
+
+
 def chosen(sets: Sequence[str], only: Sequence[str], most: int) -> Iterator[Point]:
+    every = {**points(most), "loads": loads}
     for name in sets:
-        for point in points(most)[name]():
+        for point in every[name]():
             if not only or any(part in f"{point.part} {point.kernel}" for part in only):
                 yield point
 
@@ -84,6 +104,7 @@ def launch(kernel: Any, *arrays: Any, out: Any = None, registers: int = 0, **num
     inputs = [moved(array) if isinstance(array, np.ndarray) else array for array in arrays]
     outputs = tuple(moved(array) for array in out) if isinstance(out, tuple) else out
     given = outputs[0] if isinstance(outputs, tuple) and len(outputs) == 1 else outputs
+    given = moved(given) if isinstance(given, np.ndarray) else given
     for turn in range(3):
         torch.cuda.synchronize()
         if turn == 2:

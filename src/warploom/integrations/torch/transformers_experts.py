@@ -61,7 +61,19 @@ def use(part: Any) -> bool:
 
 def experts_of(model: nn.Module) -> dict[str, nn.Module]:
     """The modules of a model whose experts are one tensor, by name."""
-    return {name: module for name, module in model.named_modules() if hasattr(module, "_is_expert_parallel")}
+    return {name: module for name, module in model.named_modules() if _are_experts(module)}
+
+
+def _are_experts(module: Any) -> bool:
+    """True if `transformers` lets an implementation be chosen for this module's experts."""
+    return hasattr(module, "has_gate") and hasattr(module, "is_transposed")
+
+
+def _parallel(module: Any) -> bool:
+    """True if other processes have some of the experts. Versions of `transformers` such as 5.17 do not say which
+    modules."""
+    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return bool(getattr(module, "_is_expert_parallel", distributed))
 
 
 def used(module: Any) -> bool:
@@ -71,7 +83,7 @@ def used(module: Any) -> bool:
 
 def fitting(module: Any) -> bool:
     """True if a module has experts that the grouped kernels can read in place."""
-    return hasattr(module, "_is_expert_parallel") and not unfit(module)
+    return _are_experts(module) and not unfit(module)
 
 
 def unfit(module: Any) -> str:
@@ -124,7 +136,7 @@ def multiply(module: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weig
 
 def computable(module: Any, x: Tensor) -> bool:
     """True if the kernels accept these experts and tokens, on a supported GPU, and nothing observes the operators."""
-    if torch.compiler.is_compiling() or not runs_on(x.device) or module._is_expert_parallel or unfit(module):
+    if torch.compiler.is_compiling() or not runs_on(x.device) or _parallel(module) or unfit(module):
         return False
     up, down = _weights(module)
     alike = type(x) in PLAIN and x.dtype is up.dtype and x.device == up.device == down.device and x.numel() > 0
