@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -145,7 +146,7 @@ class Sweep:
         for config in self.candidates(problem, self.sms, self.most):
             self.beat(f"{config.name()} {problem.shape}, building", 120.0)
             if program := self.program(problem, config):
-                makers[config.name()] = lambda program=program, config=config: _own(program, config, sets, self.sms)  # type: ignore[misc]
+                makers[config.name()] = partial(_own, program, config, problem, sets, self.sms)
         for name, make in makers.items():
             if name in self.left_out:
                 wrong[name] = "hung in a run before"
@@ -168,8 +169,10 @@ def _rival(problem: GemmWork) -> str:
     return {"": "cublas", "tensor": "scaled-mm", "row": "scaled-mm-row"}[problem.scales]
 
 
-def _own(program: Program, config: AnyConfig, sets: Sequence[Operands], sms: int) -> Prepared:
-    run, workspaces = Caller(program), {}
+def _own(
+    program: Program, config: AnyConfig, problem: GemmWork, sets: Sequence[Operands], sms: int
+) -> Prepared:  # fmt: skip
+    run, workspaces, of = Caller(program), {}, product_of(problem)
 
     def workspace(device: Any) -> tuple[Any, ...]:
         """Workspace of a kernel whose CTAs add up in memory: one for all calls, which are sequential."""
@@ -183,7 +186,7 @@ def _own(program: Program, config: AnyConfig, sets: Sequence[Operands], sms: int
         return workspaces.get("all", ())
 
     def one(o: Operands) -> Callable[[], object]:
-        a, b = stored(o.a), stored(o.b)
+        a, b = stored(o.a, of.a_major), stored(o.b, of.b_major)
         scales = () if o.scale_a is None else (o.scale_a.reshape(-1), o.scale_b.reshape(-1))
         more = (*scales, *workspace(o.a.device))
         return lambda: run(a, b, *more, out=o.out)

@@ -105,6 +105,12 @@ def test_every_candidate_is_checked_and_timed_and_a_second_run_goes_on(made: swe
         assert set(point["model_us"]) == names
 
 
+def test_operands_of_one_k_are_read_as_their_layout_says(made: sweep.Sweep):
+    """The gradient of weights from one token: strides do not tell (M, 1) from its transpose."""
+    point = made.point(GemmWork(72, 40, 1, layout="nt"))
+    assert point["wrong"] == {} and len(point["us"]) == 4
+
+
 def test_no_product_is_begun_when_the_time_is_over(made: sweep.Sweep, tmp_path: Path):
     clock = iter((0.0, 0.5, 2.0))
     assert sweep.run(made, TINY, tmp_path, 1.0, now=lambda: next(clock), say=lambda line: None) == 1

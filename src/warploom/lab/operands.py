@@ -51,9 +51,10 @@ class Operands:
         self.out.fill_(float("nan"))
 
 
-def stored(array: Any) -> Any:
-    """An operand as it is in memory, its contiguous dimension last: (M, K) or (K, M)."""
-    return array if array.stride(-1) == 1 else array.T
+def stored(array: Any, major: str) -> Any:
+    """An operand as it is in memory, its contiguous dimension last: (M, K) if `major` is "K", (K, M) if it is "MN".
+    The strides do not tell them apart if K is 1."""
+    return array if major == "K" else array.T
 
 
 def sets_of(problem: Work) -> int:

@@ -32,7 +32,7 @@ NO_PDL = "no-pdl"
 
 def product_of(problem: GemmWork) -> Product:
     """The Hopper GEMM's product of a problem."""
-    return dataclasses.replace(problem, kind="gemm", rows=()).posed.product
+    return problem.posed.product
 
 
 class Warploom(Contender):
@@ -73,7 +73,8 @@ class Warploom(Contender):
             rung = self._rung()
             if (rung.dtype.name, rung.layout) != (problem.dtype, "TN"):
                 raise ArgumentError(f"rung {rung.number} takes {rung.dtype.name}, {rung.layout}", got=problem.dtype)
-            return self._pinned(rung.build, (rung.load().Config(),), rung.module, "its own", sets)
+            own = rung.load().Config()
+            return self._pinned(rung.build, (own,), rung.module, "its own", sets, product_of(problem))
         if self._chosen_by_library:
             from . import library_calls
 
@@ -87,19 +88,19 @@ class Warploom(Contender):
 
         if self.pdl is not None:
             pinned = dataclasses.replace(pinned, pdl=self.pdl)
-        return self._pinned(
-            gemm.build, (product_of(problem), pinned), f"hopper_{pinned.kernel_schedule}", pinned.name(), sets
-        )
+        of, name = product_of(problem), f"hopper_{pinned.kernel_schedule}"
+        return self._pinned(gemm.build, (of, pinned), name, pinned.name(), sets, of)
 
     def _pinned(
-        self, build: Callable[..., Kernel], arguments: tuple[Any, ...], name: str, config: str, sets: Sequence[Operands]
-    ) -> Prepared:
+        self, build: Callable[..., Kernel], arguments: tuple[Any, ...], name: str, config: str,
+        sets: Sequence[Operands], of: Product,
+    ) -> Prepared:  # fmt: skip
         kernel = build(*arguments)
-        calls = [_call(kernel, o) for o in sets]
+        calls = [_call(kernel, o, of) for o in sets]
         return Prepared(calls, name, config, facts(kernel, recipe(build, *arguments)), kernel.program(),
                         [((o.a, o.b), o.out) for o in sets])  # fmt: skip
 
 
-def _call(kernel: Kernel, o: Operands) -> Callable[[], object]:
-    a, b = stored(o.a), stored(o.b)
+def _call(kernel: Kernel, o: Operands, of: Product) -> Callable[[], object]:
+    a, b = stored(o.a, of.a_major), stored(o.b, of.b_major)
     return lambda: kernel(a, b, out=o.out)
