@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +237,7 @@ def test_bench_called_wrongly_says_what_there_is(arguments: tuple[str, ...]) -> 
     ("bench --suite fp8 --scales row", "--scales row"), ("bench --suite sample --shapes 8x8x8", "--shapes 8x8x8"),
     ("tune --fit --top 3", "--top 3"), ("tune 64 64 64 --count 3", "--count 3"),
     ("warm 64x64x64 --rows 3", "--rows 3"), ("warm 64x64x64 --no-fused", "--no-fused"),
+    ("warm Mixtral-8x7B --groups 8", "--groups 8"),
 ])  # fmt: skip
 def test_an_option_that_would_have_no_effect_is_refused(words: str, option: str) -> None:
     result = run(*words.split())
@@ -324,6 +326,31 @@ def test_sizes_may_be_one_word() -> None:
 def test_a_model_is_built_with_the_epilogues_that_its_products_have(dtype: str, scales: str, fused: int) -> None:
     plain, whole = (warm.problems_of("Llama-3-8B", "16", dtype, scales, 1, both) for both in (False, True))
     assert len(plain) == 6 and len(whole) == 6 + fused and set(plain) <= set(whole)
+
+
+def test_a_model_of_experts_is_built_with_one_launch_for_all_of_a_layer() -> None:
+    plain, whole = (warm.problems_of("Mixtral-8x7B", "16", "bf16", "", 1, both) for both in (False, True))
+    assert not any(problem.groups for problem in plain)
+    grouped = {(each.m, each.n, each.k) for each in whole if each.groups == 8}
+    assert grouped == {(32, 28672, 4096), (32, 4096, 14336)}  # two experts of eight for each token
+
+
+def test_explain_knows_groups_of_rows() -> None:
+    told = json.loads(run("explain", 4096, 4096, 7168, "--groups", 64, "--json").stdout)
+    chosen = choose(replace(Problem.of(4096, 4096, 7168), groups=64)).config
+    assert (told["problem"]["groups"], told["config"], told["l2_traffic_bytes"]) == (64, chosen.name(), {})
+    tile = next(each for each in told["tiles"] if each["tile"] == [128, 256])
+    assert (tile["tiles"], tile["tile_efficiency"]) == (64 * 16, 0.5)  # a tile of 128 rows for each group of 0 to 128
+    assert "grouped: tiles of" in run("explain", 4096, 4096, 7168, "--groups", 64).stdout
+
+
+@pytest.mark.parametrize(
+    "options", [("--groups", 2000), ("--groups", -1), ("--groups", 2, "--gate"), ("--groups", 2, "--layout", "tt")]
+)
+def test_groups_that_no_kernel_computes_are_refused(options: tuple[object, ...]) -> None:
+    for command in ("explain", "tune"):
+        result = run(command, 64, 64, 64, *options)
+        assert result.exit_code == 2 and "ArgumentError[argument]" in result.stderr
 
 
 @pytest.mark.parametrize(

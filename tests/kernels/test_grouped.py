@@ -12,7 +12,7 @@ from tests.errors import refused
 from warploom.driver import toolchain
 from warploom.kernels.hopper.description import Config, Fusion, Product
 from warploom.kernels.hopper.grouped import build
-from warploom.kernels.hopper.grouped_config import CHOICES, CONFIG, MEDIUM_GROUPS, SMALL_GROUPS, choose
+from warploom.kernels.hopper.grouped_config import CHOICES, CONFIG, MEDIUM_GROUPS, SMALL_GROUPS, tile
 from warploom.runtime.machine import H200
 from warploom.types import e4m3
 
@@ -83,9 +83,10 @@ def test_every_tile_that_may_be_chosen_fits_with_every_end(config: Config, limit
         assert build(Product(e4m3, e4m3), config, fusion, limits).program().dynamic_smem <= MOST_SHARED_BYTES
 
 
-def test_each_tile_is_chosen_for_some_groups():
-    asked = [(64 * 64, 64, 4096), (192 * 64, 64, 4096), (512 * 8, 8, 4096), (300 * 4, 4, 768)]
-    assert {choose(*each, 132) for each in asked} == set(CHOICES)
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("config", [tile(64, 256), tile(256, 96)], ids=Config.name)
+def test_tiles_of_one_wide_consumer_and_of_two_with_128_rows_each(config: Config):
+    check(config, *contiguous([70, 0, 300, 1]), n=264, k=72)
 
 
 @pytest.mark.sample(2, all=3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from tests.driver.conftest import fake_driver, needs_ptxas, pretend  # noqa: F40
 from tests.operators.test_matmul import assert_close, draw, laid_out
 from warploom.errors import ArgumentError, UnprovenWarning, WrongResultError
 from warploom.kernels.blackwell import gemm, grouped, small_m
-from warploom.kernels.blackwell.description import GROUPED, SMALL_GROUPS, Config, SmallMConfig, choose_grouped
+from warploom.kernels.blackwell.description import GROUPED, SMALL_GROUPS, Config, SmallMConfig
 from warploom.kernels.hopper.description import Fusion, Product
 from warploom.operators import Gpu, Problem, choose, explain
 from warploom.operators.families import candidates, from_text, to_text
@@ -385,8 +387,8 @@ def test_a_grouped_kernel_that_cannot_be_built_is_refused(wrong):
         grouped.build(**wrong)
 
 
-@pytest.mark.parametrize(("rows", "groups", "config"), [(4096, 8, GROUPED), (64, 8, SMALL_GROUPS)])
-def test_the_tile_of_groups_goes_by_their_rows_and_does_not_spill(rows, groups, config):
-    assert choose_grouped(rows, groups) == config
+@pytest.mark.parametrize(("rows", "columns", "config"), [(4096, 4096, GROUPED), (64, 512, SMALL_GROUPS)])
+def test_the_tile_of_groups_goes_by_the_tiles_that_they_have_and_does_not_spill(rows, columns, config):
+    assert choose(replace(Problem.of(rows, columns, 4096), groups=8), B200).config == config
     resources = grouped.build(config=config, fusion=Fusion(scales="row", bias="column", activation="silu")).resources()
     assert resources.spill_stores == 0 and resources.stack == 0

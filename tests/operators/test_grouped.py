@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 import warploom
 from tests.errors import refused
+from warploom.driver import toolchain
+from warploom.isa.dtypes import bf16
+from warploom.kernels.hopper.description import Fusion
 from warploom.kernels.hopper.grouped import build
-from warploom.kernels.hopper.grouped_config import SMALL_GROUPS, choose
-from warploom.operators import reference
+from warploom.kernels.hopper.grouped_config import CONFIG, SMALL_GROUPS
+from warploom.operators import Problem, choose, explain, kernel_cache, reference, tune
+from warploom.operators.families import candidates, family_of
+from warploom.operators.families.grouped import row_tiles
+from warploom.operators.spec.gpu import EMULATED
+from warploom.operators.tuned import key_of, tables
+from warploom.operators.warm import warm
 from warploom.runtime import H200
 
 BF16 = ml_dtypes.bfloat16
@@ -101,11 +111,71 @@ def test_offsets_that_a_gpu_reads_and_that_reach_too_far_write_nothing_outside()
     np.testing.assert_array_equal(report.outputs[0][9:20], exact)
 
 
-def test_the_tile_goes_by_the_rows_of_a_group_on_average():
-    tiles = [
-        choose(rows, groups, 4096, 132) for rows, groups in ((8 * 512, 8), (64 * 64, 64), (64 * 150, 64), (10, 64))
-    ]
-    assert [(tile.tile_m, tile.tile_n) for tile in tiles] == [(128, 256), (64, 128), (128, 192), (64, 128)]
+def grouped_problem(rows: int, groups: int, n: int = 4096, k: int = 7168) -> Problem:
+    return replace(Problem.of(rows, n, k), groups=groups)
+
+
+def test_half_a_tile_of_each_group_is_not_used():
+    """The mean over groups of 0 to 2 x rows rows."""
+    for rows, tile_m in ((1, 64), (40, 64), (64, 64), (300, 128), (1000, 256)):
+        exact = np.mean([-(-each // tile_m) for each in range(2 * rows + 1)])
+        assert row_tiles(rows, tile_m) == pytest.approx(exact)
+
+
+def test_the_choice_of_a_grouped_product_is_that_of_any_product():
+    problem = grouped_problem(8 * 512, 8)
+    found, configs = explain(problem), candidates(problem, EMULATED)
+    assert found.candidates == len(configs) > 1 and found.choice == choose(problem)
+    assert found.choice.source == "model" and found.choice.config == found.others[0][0]
+    assert {family_of(config, problem).name for config in configs} == {"hopper_grouped"}
+    pinned = choose(problem, pinned=SMALL_GROUPS.name())
+    assert (pinned.config, pinned.source) == (SMALL_GROUPS, "pinned")
+
+
+def test_a_choice_timed_for_a_grouped_product_is_kept_for_it_alone(tmp_path):
+    problem = grouped_problem(8 * 512, 8)
+    before = choose(problem).config
+    other = CONFIG if before != CONFIG else SMALL_GROUPS
+    with warploom.config.override(cache_dir=tmp_path):
+        tables().keep(EMULATED, str(tmp_path), key_of(problem), other, {})
+        assert (choose(problem).config, choose(problem).source) == (other, "tuned")
+        assert choose(grouped_problem(8 * 512, 16)).source == "model"
+        assert choose(replace(problem, groups=0)).source != "tuned"
+
+
+@pytest.mark.skipif(toolchain.ptxas() is None, reason="needs ptxas")
+def test_warm_builds_the_kernels_that_grouped_products_run(tmp_path, monkeypatch):
+    grouped, alone = grouped_problem(64, 4, 72, 64), Problem.of(64, 72, 64)
+    masked = replace(grouped, limits="sizes")
+    with warploom.config.override(cache_dir=tmp_path):
+        found = warm([grouped, replace(grouped, m=65), masked, alone], EMULATED, workers=0, progress=False)
+        assert (found.products, found.kernels, found.built, found.failed) == (4, 3, 3, {})
+        kernel_cache._program.cache_clear()
+        monkeypatch.setattr(kernel_cache, "kernel_of", None)  # nothing is traced now
+        for problem in (grouped, masked):
+            assert kernel_cache.program_of(problem, choose(problem).config, keep=True).entry == "grouped"
+    kernel_cache._program.cache_clear()
+
+
+def test_the_operands_of_tuning_have_groups_of_any_size(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(tune, "drawn", lambda *shape, dtype, device: torch.randn(shape).bfloat16())
+    problem = replace(grouped_problem(300, 5, 72, 64), fusion=Fusion(bias="column", bias_dtype=bf16))
+    sets = tune.grouped_operands(problem, "cpu")
+    rows = np.diff(sets[0]["offsets"].numpy(), prepend=0)
+    assert rows.sum() == 300 and sorted(rows) == [12, 36, 60, 84, 108]
+    tune.grouped_caller(problem, SMALL_GROUPS, sets)(1)
+    given, begin = sets[1], 0
+    for group, end in enumerate(given["offsets"].tolist()):
+        exact = given["a"][begin:end].float() @ given["b"][group].float() + given["bias"][group].float()
+        torch.testing.assert_close(given["out"][begin:end].float(), exact, atol=0.1, rtol=2**-7)
+        begin = end
+
+
+def test_few_rows_of_a_group_get_tiles_of_few_rows_and_many_the_largest():
+    assert choose(grouped_problem(64 * 8, 64)).config.tile_m == 64
+    most = choose(grouped_problem(8 * 4096, 8)).config
+    assert most.tile_m * most.tile_n == 128 * 256
 
 
 A, W = operands(20, 2, 16, 32)

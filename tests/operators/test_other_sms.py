@@ -81,13 +81,13 @@ def test_a_raster_band_is_as_high_as_the_square_that_runs_at_one_time():
 
 
 def test_grouped_tiles_go_by_the_waves_of_this_gpu():
-    """Four groups of 512 rows: 128 x 256 tiles are 4 * 4 * 8 = 128, one wave of 132 and two of 78 or 114."""
-    tiles = {sms: grouped_config.choose(2048, 4, 2048, sms) for sms in (78, 114, 132)}
-    for sms, chosen in tiles.items():
-        waves = {tile_n: math.ceil(4 * 4 * math.ceil(2048 / tile_n) / sms) for tile_n in (128, 192, 256)}
-        times = {tile_n: waves[tile_n] * max(128 * tile_n / 32, (128 + tile_n) * 128 / 58) for tile_n in waves}
-        assert times[chosen.tile_n] == min(times.values())
-    assert tiles[132].tile_n == 256 != tiles[114].tile_n
+    """Four groups of 448 rows on average, four row tiles of 128 each: tiles of 128 x 256 are 4 * 4 * 8 = 128, which is
+    one wave of 132 and two of 114."""
+    problem = replace(Problem.of(4 * 448, 2048, 8192), groups=4)
+    found = {sms: explain(problem, replace(EMULATED, name="no table", sms=sms)) for sms in (114, 132)}
+    waves = {sms: dict(each.others)[grouped_config.CONFIG].waves for sms, each in found.items()}
+    assert waves == {114: 2, 132: 1}
+    assert found[132].choice.config == grouped_config.CONFIG != found[114].choice.config
 
 
 @BOTH

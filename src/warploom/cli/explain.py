@@ -26,6 +26,8 @@ def explain(
 
     Example: warploom explain 4096 14336 4096 --bias --activation silu
 
+    Example: warploom explain 4096 4096 7168 --groups 64
+
     Example: warploom explain --attention 16x32x1x128 --kv-heads 8 --keys 8192
     """
     if given.attention:
@@ -58,8 +60,9 @@ def explain(
     say()
     say_table(_tiles(found))
     say("  B/KFMA: bytes of A and B that a tile loads for each KFMA, which is 1000 multiply-adds.")
-    say()
-    say_table(_traffic(found))
+    if not problem.groups:
+        say()
+        say_table(_traffic(found))
     if found.library:
         say()
         say(found.library)

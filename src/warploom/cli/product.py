@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 SHAPE = "M, N: rows and columns of the result. K: the dimension that is summed over."
 DTYPES = "bf16, f16, f32, e4m3, e5m2, s8"
+GROUPS = "Groups of rows, each with its own B, as of `grouped_matmul`; M counts the rows of all."
 
 
 def _help(name: str) -> str:
@@ -40,6 +41,7 @@ class ProblemOptions:
     gate: Annotated[bool, typer.Option("--gate", help=_help("gate"))] = False
     residual: Annotated[bool, typer.Option("--residual", help=_help("residual"))] = False
     constant_weights: Annotated[bool, typer.Option("--constant-weights", help=_help("constant_weights"))] = False
+    groups: Annotated[int, typer.Option(help=GROUPS)] = 0
     attention: Annotated[str, typer.Option(help="BxHxSxD: attention of bf16 instead of a product.")] = ""
     kv_heads: Annotated[int, typer.Option(help="attention: heads of K and V; by default as many as Q has.")] = 0
     keys: Annotated[int, typer.Option(help="attention: keys of each sequence; as many as queries by default.")] = 0
@@ -94,6 +96,6 @@ def product_problem(given: ProblemOptions, m: int, n: int, k: int) -> Problem:
         scales=given.scales or None, bias="column" if given.bias else None, bias_dtype=of_bias if given.bias else None,
         activation=given.activation or None, gate=given.gate, addend=given.residual,
     )  # fmt: skip
-    problem = replace(plain, fusion=fusion, constant_weights=given.constant_weights)
+    problem = replace(plain, fusion=fusion, constant_weights=given.constant_weights, groups=given.groups)
     check_together(problem)
     return problem

@@ -11,7 +11,7 @@ from ..errors import ArgumentError, NoGpuError, WarploomError
 from ..plural import counted
 from .ignored import refuse_ignored
 from .output import say, say_json
-from .product import DTYPES, sizes_of
+from .product import DTYPES, GROUPS, sizes_of
 
 if TYPE_CHECKING:
     from ..collective.epilogue.spec import Fusion
@@ -34,13 +34,15 @@ def warm(
     scales: Annotated[str, typer.Option(help="For eight-bit floats: tensor, row or block128.")] = "",
     shards: Annotated[int, typer.Option(help="For a model: number of GPUs that shard its layers.")] = 1,
     fused: Annotated[
-        bool, typer.Option(help="For a model: also what `warploom.torch.convert` fuses into the layers.")
+        bool, typer.Option(help="For a model: also what `warploom.torch.convert` fuses: epilogues, experts.")
     ] = True,
+    groups: Annotated[int, typer.Option(help=f"For sizes: {GROUPS[0].lower()}{GROUPS[1:]}")] = 0,
     workers: Annotated[int, typer.Option(help="Processes; 0: one per core.")] = 0,
     device: Annotated[int, typer.Option(help="Number of the GPU; without one, kernels are built for an H200.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Build the kernels that matmul will run, so that no first call waits for ptxas. They stay in the cache.
+    """Build the kernels that matmul and grouped_matmul will run, so that no first call waits for ptxas. They stay in
+    the cache.
 
     Example: warploom warm Llama-3-8B --rows 1,16,8192
 
@@ -55,8 +57,9 @@ def warm(
         gpu = EMULATED
     if workers < 0:
         raise ArgumentError("the number of workers is negative", expected="--workers of at least 0", got=workers)
+    wanted = problems_of(one_word(what), rows, dtype, scales, shards, fused, groups)
     try:
-        found = build(problems_of(one_word(what), rows, dtype, scales, shards, fused), gpu, workers=workers or None)
+        found = build(wanted, gpu, workers=workers or None)
     except KeyboardInterrupt:
         typer.echo("interrupted: finished builds are in the cache, and the same command continues from there", err=True)
         raise typer.Exit(INTERRUPTED) from None
@@ -78,7 +81,9 @@ def one_word(words: list[str]) -> str:
     return words[0] if len(words) == 1 else "x".join(map(str, sizes_of(words)))
 
 
-def problems_of(what: str, rows: str, dtype: str, scales: str, shards: int, fused: bool) -> list[Problem]:
+def problems_of(
+    what: str, rows: str, dtype: str, scales: str, shards: int, fused: bool, groups: int = 0
+) -> list[Problem]:  # fmt: skip
     """The products of a model or a list of sizes. Raises ArgumentError for anything else."""
     from dataclasses import replace
 
@@ -92,16 +97,19 @@ def problems_of(what: str, rows: str, dtype: str, scales: str, shards: int, fuse
     if what[:1].isdigit():
         refuse_ignored("sizes say what to build; a model has rows, shards and fused layers",
                        {"--rows": (rows, ROWS), "--shards": (shards, 1), "--no-fused": (fused, True)})  # fmt: skip
-        sizes = [(each.m, each.n, each.k, fusion) for each in parse_shapes(what, GemmWork(1, 1, 1))]
+        sizes = [(each.m, each.n, each.k, fusion, groups) for each in parse_shapes(what, GemmWork(1, 1, 1))]
     else:
-        sizes = [
-            (m, layer.n, layer.k, each)
-            for m in _rows(rows) for layer in catalogue.layers_of(what, shards)
-            for each in _ends(layer.name, fusion, fused)
-        ]  # fmt: skip
-    found = [replace(Problem.of(m, n, k, dtype), fusion=each) for m, n, k, each in sizes]
-    for problem in found:
-        check_together(replace(problem, fusion=fusion))
+        refuse_ignored("a model says how many experts it has", {"--groups": (groups, 0)})
+        layers = [(m, layer) for m in _rows(rows) for layer in catalogue.layers_of(what, shards)]
+        sizes = [(m, layer.n, layer.k, each, 0) for m, layer in layers for each in _ends(layer.name, fusion, fused)]
+        sizes += [(m * layer.of_token, layer.n, layer.k, fusion, layer.experts)
+                  for m, layer in layers if fused and layer.experts]  # fmt: skip
+    found = [replace(Problem.of(m, n, k, dtype), fusion=end, groups=each) for m, n, k, end, each in sizes]
+    if what[:1].isdigit():
+        for problem in found:
+            check_together(problem)
+    else:
+        check_together(replace(found[0], fusion=fusion, groups=0))
     return [problem for problem in found if _is_computed(problem)]
 
 

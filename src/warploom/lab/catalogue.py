@@ -41,13 +41,19 @@ _KNOWN = {"name", "kind", "gated", "sharding", "low_rank", *_SIZES, *_OPTIONAL}
 
 @dataclass(frozen=True)
 class Layer:
-    """A linear layer: D (rows, n) = A (rows, k) W (n, k)."""
+    """A linear layer: D (rows, n) = A (rows, k) W (n, k).
+
+    Attributes:
+        experts, of_token: number of experts with such a layer, and of those that each token has; 0 for other layers.
+    """
 
     model: str
     name: str
     n: int
     k: int
     shards: int = 1
+    experts: int = 0
+    of_token: int = 0
 
 
 @dataclass(frozen=True)
@@ -59,10 +65,12 @@ class Model:
 
     def layers(self) -> Iterator[Layer]:
         """Its layers, whole and in shards, except shards that are uneven or that TMA cannot address."""
+        experts = self.facts.get("experts", 0), self.facts.get("experts_per_token", 0)
         for shards in self.facts["sharding"]:
             for name, n, k, by_rows in self._whole():
-                divided = k if by_rows else n
-                layer = Layer(self.name, name, n // (1 if by_rows else shards), k // (shards if by_rows else 1), shards)
+                divided, of = k if by_rows else n, experts if name.startswith("expert") else (0, 0)
+                sizes = n // (1 if by_rows else shards), k // (shards if by_rows else 1)
+                layer = Layer(self.name, name, *sizes, shards, *of)
                 if divided % shards == 0 and layer.k % TMA_ELEMENTS == 0:
                     yield layer
 

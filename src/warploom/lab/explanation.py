@@ -15,6 +15,7 @@ from ..isa.dtypes import f32, tf32
 from ..isa.launch import Occupancy
 from ..operators.families import family_of, from_text
 from ..operators.families.ampere import TILES as AMPERE_TILES
+from ..operators.families.grouped import row_tiles_of
 from ..operators.select import kernel_of
 from ..operators.spec.problem import Problem, fused_words
 from ..operators.spec.validation import check_together
@@ -35,7 +36,7 @@ class Explained:
         waves: for each tile in `TILES`, and for the chosen one.
         registers: of a thread at launch; None without ptxas.
         traffic: bytes from HBM for A and B by raster order, with the chosen tile; empty for a product of more than
-            `MOST_STEPS`.
+            `MOST_STEPS`, and for groups, whose tiles have an order of their own.
         library: the result of `operators.explain`, as text and as data; "" and None if a configuration was requested.
     """
 
@@ -102,6 +103,7 @@ def _as_dict(problem: Problem) -> dict[str, Any]:
     return {
         "m": problem.m, "n": problem.n, "k": problem.k, "dtype": operand.name, "out": problem.product.out.name,
         "layout": problem.layout, "fused": fused_words(problem.fusion),
+        **({"groups": problem.groups} if problem.groups else {}),
     }  # fmt: skip
 
 
@@ -125,11 +127,11 @@ def explain(problem: Problem, machine: str = "H200", config: str = "") -> Explai
     rows, columns = chosen.output_tile
     sms = roofline.SMS[machine]
     tiles = {
-        (tile_m, tile_n): roofline.waves(problem.m, problem.n, tile_m, tile_n, sms)
+        (tile_m, tile_n): _waves(problem, tile_m, tile_n, sms)
         for tile_m, tile_n in sorted({*(AMPERE_TILES if roofline.ARCH[machine] == "sm_80" else TILES), (rows, columns)})
     }
     at_a_time = max(1, sms // chosen.ctas_per_tile)
-    tiles[rows, columns] = roofline.waves(problem.m, problem.n, rows, columns, at_a_time)
+    tiles[rows, columns] = _waves(problem, rows, columns, at_a_time)
     registers = _registers(problem, chosen)
     shared = chosen.shared_bytes(product, problem.fusion)
     per_thread = registers or min(65536 // chosen.threads // 8 * 8, 248)
@@ -142,10 +144,16 @@ def explain(problem: Problem, machine: str = "H200", config: str = "") -> Explai
                 roofline.L2_BYTES[machine], product.a.bytes,
             )
             for name, order in ORDERS.items()
-            if tiles[rows, columns].tiles * -(-problem.k // 512) <= MOST_STEPS
+            if not problem.groups and tiles[rows, columns].tiles * -(-problem.k // 512) <= MOST_STEPS
         },
         text, data,
     )  # fmt: skip
+
+
+def _waves(problem: Problem, tile_m: int, tile_n: int, at_a_time: int) -> Waves:
+    """The tiles of a product; of groups, as many as the model expects."""
+    row_tiles = row_tiles_of(problem, tile_m) if problem.groups else 0
+    return roofline.waves(problem.m, problem.n, tile_m, tile_n, at_a_time, row_tiles)
 
 
 def _registers(problem: Problem, config: Any) -> int | None:

@@ -11,10 +11,9 @@ from typing import Any
 
 from .. import operators
 from ..errors import WarploomError
-from ..isa import dtypes
-from ..kernels.hopper import block_scaled, free_tile, grouped, grouped_config, small_m
+from ..kernels.hopper import block_scaled, free_tile, grouped, small_m
 from ..kernels.hopper import gemm as large
-from ..kernels.hopper.description import Config, Fusion, Product
+from ..kernels.hopper.description import Config
 from ..kernels.hopper.free_tile_config import FreeTileConfig
 from ..kernels.hopper.small_m_config import SmallMConfig
 from ..operators import select
@@ -57,13 +56,10 @@ def prepare(
 
 def grouped_products(problem: GemmWork, sets: Sequence[Operands], pdl: bool | None, pinned: Any = None) -> Prepared:
     """Calls of `grouped_matmul`."""
-    config = pinned or grouped_config.choose(problem.m, len(problem.rows), problem.n, gpu(sets).sms)
+    asked, config = problem.posed, pinned or chosen_config(problem, gpu(sets))
     if pdl is not None:
         config = replace(config, pdl=pdl)
-    kind = getattr(dtypes, problem.dtype)
-    arguments = (
-        Product(kind, kind, getattr(dtypes, problem.out)), config, Fusion(scales=problem.scales or None), "offsets",
-    )  # fmt: skip
+    arguments = asked.product, config, asked.fusion, asked.limits
     found = facts(grouped.build(*arguments), recipe(grouped.build, *arguments))
     return Prepared([call_of(problem, o, config) for o in sets], "hopper_grouped", config.name(), found)
 

@@ -115,9 +115,9 @@ class Waves:
         return self.tile_efficiency * self.wave_efficiency
 
 
-def waves(m: int, n: int, tile_m: int, tile_n: int, at_a_time: int) -> Waves:
-    """Tiles of a product and their waves; `at_a_time` is SMs x CTAs per SM."""
-    rows, columns = -(-m // tile_m), -(-n // tile_n)
+def waves(m: int, n: int, tile_m: int, tile_n: int, at_a_time: int, row_tiles: int = 0) -> Waves:
+    """Tiles of a product and their waves; `at_a_time` is SMs x CTAs per SM. row_tiles: 0: those that cover m rows."""
+    rows, columns = row_tiles or -(-m // tile_m), -(-n // tile_n)
     tiles = rows * columns
     slots = math.ceil(tiles / at_a_time) * at_a_time
     return Waves(rows, columns, at_a_time, m * n / (tiles * tile_m * tile_n), tiles / slots)

@@ -111,15 +111,14 @@ class GemmWork:
 
     @property
     def posed(self) -> Problem:
-        """The problem for `matmul` or `linear`. Raises ArgumentError for a kind that neither computes."""
-        if self.kind == "grouped":
-            raise ArgumentError("a grouped product is not a problem for matmul", hint="grouped_products")
+        """The problem for `matmul`, `linear` or `grouped_matmul`."""
         fusion = Fusion(scales=self.scales or None)
         if self.kind == "gelu":
             fusion = replace(fusion, bias="column", bias_dtype=dtypes.of(self.out), activation="gelu")
         elif self.kind == "swiglu":  # the second of its two launches
             fusion = replace(fusion, activation="silu", gate=True)
-        return Problem.of(self.m, self.n, self.k, self.dtype, out=self.out, layout=self.layout, fusion=fusion)
+        made = Problem.of(self.m, self.n, self.k, self.dtype, out=self.out, layout=self.layout, fusion=fusion)
+        return replace(made, groups=len(self.rows))
 
     def rates(self, seconds: float) -> dict[str, Any]:
         """None: a row has the FLOP of every problem already."""

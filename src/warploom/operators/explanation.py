@@ -24,7 +24,8 @@ class Explanation:
             if it is not one of the model's best.
         candidates: the number of candidates.
         corrected: True if the estimates are corrected by a fit to sweeps of all kernels. Otherwise the configurations
-            that measurements prefer come first: up to 128 rows of A, the kernels made for few rows.
+            that measurements prefer come first: up to 128 rows of A, the kernels made for few rows. Those of a grouped
+            product are always ordered by their estimates.
     """
 
     problem: Problem
@@ -73,7 +74,8 @@ class Explanation:
             "shipped": "timed by the package's authors on this model of GPU",
             "model": f"the first of {self.candidates} candidates; `warploom tune` times them",
         }[choice.source]
-        order = "fastest first" if self.corrected else "those first that measurements prefer, whatever their estimates"
+        ordered = self.corrected or problem.groups
+        order = "fastest first" if ordered else "those first that measurements prefer, whatever their estimates"
         lines = [
             f"{problem.describe()}  on  {self.gpu.name}",
             f"  chosen   {choice.config.name()}   ({choice.source}: {why})",

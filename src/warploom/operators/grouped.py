@@ -5,14 +5,12 @@ There are two ways to assign rows to groups, as in `torch._grouped_mm` and simil
     contiguous   a (Rows, K), offsets (Groups,): group g has the rows from the end of the previous group to offsets[g]
     masked       a (Groups, MaxRows, K), sizes (Groups,): the first sizes[g] rows of a[g] are group g's
 
-Offsets and sizes are read on the GPU without synchronising; the tile is chosen for the average group.
+Offsets and sizes are read on the GPU without synchronising; the tile is chosen for the average group (`select`).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,23 +18,22 @@ import numpy as np
 from ..errors import ArgumentError, ArgumentTypeError
 from ..isa.dtypes import DType, s32
 from ..kernels.blackwell import description as blackwell
-from ..kernels.hopper.description import Config, Fusion, Product
-from ..kernels.hopper.grouped_config import choose
+from ..kernels.hopper.description import Config
 from ..runtime.arrays import ArrayView, given_back, view
 from ..runtime.launch_template import Launched
 from ..runtime.machine import for_arch
 from ..runtime.program import Program
-from ..settings import config as settings
 from .binding import Binding
 from .calls import CACHE
 from .dispatch_hook import refuse_gradients
 from .execute import launch
-from .families import FAMILIES, from_text, to_text
+from .families import family_of, from_text
 from .first_run_check import check_groups, warn_unproven
 from .grouped_request import Grouped, read
-from .kernel_cache import kept
+from .kernel_cache import ready
 from .outputs import check_apart, check_output
-from .spec.gpu import BLACKWELL, HOPPER, Gpu, check_gpu, emulated, gpu_of
+from .select import choose
+from .spec.gpu import BLACKWELL, HOPPER, check_gpu, emulated, gpu_of
 from .views import (
     contiguous,
     copy_into,
@@ -113,53 +110,24 @@ def grouped_matmul(
         raise ArgumentError("a grouped product with K = 0 supports no epilogue", expected="no out= and no bias=")
     if 0 in (*group.shape, group.k, group.groups):
         return given_back(result, [group.views["a"]]) if out is None else out
-    pinned = "" if config is None else _arch(config)
-    gpu = emulated(pinned) if group.views["a"].device == "cpu" else gpu_of(group.views["a"].index)
+    problem, on_cpu, index = group.problem, group.views["a"].device == "cpu", group.views["a"].index
+    gpu = emulated("" if config is None else family_of(config, problem).arch) if on_cpu else gpu_of(index)
     check_gpu(gpu, "grouped_matmul", HOPPER, BLACKWELL)
-    if pinned and not gpu.runs(pinned):
-        raise ArgumentError(f"{gpu.name} cannot run this configuration", expected=f"a GPU of {pinned}", got=gpu.arch)
-    config = config or _chosen(group, gpu)
-    family = next(family for family in FAMILIES if isinstance(config, family.config))
+    choice, program = ready(problem, gpu, choose(problem, gpu, config), None if on_cpu else index)
+    family = family_of(choice.config, problem)
     warn_unproven(family)
-    launched = run(group, target, config)
+    launched = run(group, target, choice.config, program)
     if family.unproven:
-        check_groups(group, config, target)
+        check_groups(group, choice.config, target)
     if launched is not None and out is not None:
         CACHE.remember(static, tensors, {"out": result}, [launched])
     return given_back(result, [group.views["a"]]) if out is None else out
 
 
-def _arch(config: Any) -> str:
-    """The target of a configuration."""
-    return blackwell.TARGET if isinstance(config, blackwell.Config) else "sm_90a"
-
-
-def _chosen(group: Grouped, gpu: Gpu) -> Any:
-    """The tile for a GPU."""
-    if gpu.number >= BLACKWELL:
-        return blackwell.choose_grouped(group.rows, group.groups)
-    return choose(group.rows, group.groups, group.n, gpu.sms)
-
-
-@lru_cache(maxsize=64)
-def _program(product: Product, config: Any, fusion: Fusion, what: str, folder: Path | None) -> Program:
-    """The kernel's program; with a folder, read from disk or stored there."""
-
-    def trace() -> Program:
-        from ..kernels.blackwell import grouped as of_blackwell
-        from ..kernels.hopper import grouped as of_hopper
-
-        kernels: Any = of_blackwell if isinstance(config, blackwell.Config) else of_hopper
-        return kernels.build(product, config, fusion, what).program()
-
-    return trace() if folder is None else kept(f"grouped {(product, fusion, what)!r} {to_text(config)}", trace, folder)
-
-
-def run(group: Grouped, target: ArrayView, config: Any) -> Launched | None:
+def run(group: Grouped, target: ArrayView, config: Any, program: Program) -> Launched | None:
     """Launch once. Returns what is needed to repeat the launch, on a GPU and if nothing was copied."""
     views, rank = group.views, len(group.shape)
     on_cpu = views["a"].device == "cpu"
-    program = _program(group.product, config, group.fusion, group.what, None if on_cpu else settings.cache_dir)
     left, right = views["a"], transposed(views["b"])
     flat = restrided(left, (group.rows, group.k), left.strides[-2:]) if rank == 2 else _flat(left, "a")
     stored = target if rank == 2 else _flat(target, "out")

@@ -14,7 +14,7 @@ from ..isa import dtypes
 from ..isa.dtypes import f32, s32, s64
 from ..kernels.hopper.description import Fusion, Product
 from ..runtime.arrays import ArrayView, view
-from .spec.problem import product_of
+from .spec.problem import Problem, product_of
 from .spec.validation import check_activation, check_integers
 
 
@@ -37,6 +37,12 @@ class Grouped:
     k: int
     n: int
     shape: tuple[int, ...]
+
+    @property
+    def problem(self) -> Problem:
+        """The problem, for which a kernel is chosen."""
+        sizes = self.rows, self.n, self.k
+        return Problem(*sizes, self.product, self.fusion, groups=self.groups, limits=self.what)
 
 
 def read(tensors: dict[str, Any], what: str, out: Any, out_dtype: Any, activation: str | None) -> Grouped:

@@ -92,7 +92,8 @@ def _built(problem: Problem, gpu: Gpu, config: Any, device: int | None) -> Progr
 def program_of(problem: Problem, config: Any, *, keep: bool) -> Program:
     """The program of a configuration; `keep`: read it from disk or store it there."""
     whole = problem.n * problem.product.out.bytes % TMA_BYTES == 0
-    free = replace(problem, m=1, n=TMA_BYTES if whole else 1, k=1, batch=(), constant_weights=False)
+    columns, groups = TMA_BYTES if whole else 1, min(problem.groups, 1)
+    free = replace(problem, m=1, n=columns, k=1, batch=(), groups=groups, constant_weights=False)
     return _program(free, config, settings.line_info, settings.cache_dir if keep else None)
 
 

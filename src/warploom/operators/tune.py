@@ -166,8 +166,9 @@ def time_on_gpu(
     problem: Problem, configs: list[Any], device: int, rounds: int, step: Callable[[], None]
 ) -> tuple[dict[Any, float], dict[str, str]]:
     """Median microseconds of each configuration, and why the others failed. Needs torch with CUDA."""
-    sets = operands(problem, device)
-    return timed({config: caller(problem, config, sets) for config in configs}, len(sets), device, rounds, step)
+    sets, calls = (grouped_operands, grouped_caller) if problem.groups else (operands, caller)
+    made = sets(problem, device)
+    return timed({config: calls(problem, config, made) for config in configs}, len(made), device, rounds, step)
 
 
 def timed(
@@ -192,25 +193,34 @@ def timed(
     return {named[name]: spread.median * 1e6 for name, spread in spreads.items()}, failed
 
 
+def sets_of(problem: Problem) -> int:
+    """Number of sets of arguments that are together larger than L2."""
+    return max(2, min(MOST_SETS, int(ROTATED_BYTES / max(problem.bytes, 1)) + 1))
+
+
+def drawn(*shape: int, dtype: Any, device: int) -> Any:
+    """A random array on a GPU."""
+    import torch
+
+    kind = torch.device("cuda", device)
+    if dtype is s8:
+        return torch.randint(-8, 9, shape, device=kind, dtype=torch.int8)
+    return torch.randn(shape, device=kind).to(getattr(torch, dtypes.torch_name(dtype)))
+
+
 def operands(problem: Problem, device: int) -> list[dict[str, Any]]:
     """Sets of random arguments of `matmul`, together larger than L2."""
     import torch
 
     product, fusion = problem.product, problem.fusion
-    count = max(2, min(MOST_SETS, int(ROTATED_BYTES / max(problem.bytes, 1)) + 1))
-    kind = torch.device("cuda", device)
-
-    def make(*shape: int, dtype: Any) -> Any:
-        if dtype is s8:
-            return torch.randint(-8, 9, shape, device=kind, dtype=torch.int8)
-        return torch.randn(shape, device=kind).to(getattr(torch, dtypes.torch_name(dtype)))
+    kind, make = torch.device("cuda", device), partial(drawn, device=device)
 
     def ones(shape: tuple[int, ...], turned: bool) -> Any:
         """f32 ones; `turned`: the first dimension is contiguous."""
         return torch.ones(shape[::-1], device=kind).T if turned and len(shape) > 1 else torch.ones(shape, device=kind)
 
     found = []
-    for _ in range(count):
+    for _ in range(sets_of(problem)):
         m, n, k, batch = problem.m, problem.n, problem.k, problem.batch
         a = make(*batch, m, k, dtype=product.a) if product.a_major == "K" else make(*batch, k, m, dtype=product.a).mT
         b = make(*batch, n, k, dtype=product.b).mT if product.b_major == "K" else make(*batch, k, n, dtype=product.b)
@@ -258,6 +268,36 @@ def caller(problem: Problem, config: Any, sets: list[dict[str, Any]]) -> Callabl
             each.launch(torch._C._cuda_getCurrentRawStream(each.views[0].index))
 
     return call
+
+
+def grouped_operands(problem: Problem, device: int) -> list[dict[str, Any]]:
+    """Sets of random arguments of `grouped_matmul`; groups have 0 to twice the average number of rows."""
+    import torch
+
+    product, fusion, make = problem.product, problem.fusion, partial(drawn, device=device)
+    groups, m, n, k = problem.groups, problem.m, problem.n, problem.k
+    order = torch.randperm(groups, generator=torch.Generator().manual_seed(0))
+    share = torch.arange(1, 2 * groups, 2, dtype=torch.float64)[order].cumsum(0) / groups**2
+    found = []
+    for _ in range(sets_of(problem)):
+        given = {"a": make(m, k, dtype=product.a), "b": make(groups, n, k, dtype=product.b).mT,
+                 "offsets": (share * m).round().int().to(device), "out": make(m, n, dtype=product.out)}  # fmt: skip
+        if fusion.scales:
+            sizes = {"tensor": ((1,), (1,)), "row": ((m, 1), (groups, 1, n))}[fusion.scales]
+            given |= {
+                f"scale_{which}": torch.ones(size, device=device) for which, size in zip("ab", sizes, strict=True)
+            }
+        if fusion.bias:
+            given["bias"] = make(groups, n, dtype=fusion.bias_dtype or product.out)
+        found.append({**given, "activation": fusion.activation})
+    return found
+
+
+def grouped_caller(problem: Problem, config: Any, sets: list[dict[str, Any]]) -> Callable[[int], Any]:
+    """A function that computes the n-th set with a configuration."""
+    from .grouped import grouped_matmul
+
+    return lambda at: grouped_matmul(**sets[at % len(sets)], config=config)
 
 
 def untimed_gpu(request: Request) -> Gpu | None:

@@ -48,7 +48,7 @@ class Warmed:
 
 
 def warm(problems: Iterable[Problem], gpu: Gpu, *, workers: int | None = None, progress: bool = True) -> Warmed:
-    """Build the kernels that `matmul` chooses for these products on a GPU.
+    """Build the kernels that `matmul` and `grouped_matmul` choose for these products on a GPU.
 
     Args:
         workers: number of processes, by default the number of cores; 0: build in this process.
@@ -65,7 +65,8 @@ def warm(problems: Iterable[Problem], gpu: Gpu, *, workers: int | None = None, p
     kernels: dict[Any, Problem] = {}
     for problem in wanted:
         whole = problem.n * problem.product.out.bytes % TMA_BYTES == 0
-        kernels.setdefault((choose(problem, gpu).config, problem.product, problem.fusion, whole), problem)
+        limits = problem.limits if problem.groups else ""
+        kernels.setdefault((choose(problem, gpu).config, problem.product, problem.fusion, limits, whole), problem)
     jobs = [(problem, key[0], gpu, folder) for key, problem in kernels.items()]
     count = min(len(jobs), os.cpu_count() or 1 if workers is None else workers)
     built, failed = 0, {}

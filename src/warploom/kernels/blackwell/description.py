@@ -96,12 +96,6 @@ GROUPED = Config(tile_m=ROWS, tile_n=256, stages=4)
 """For groups of many rows."""
 SMALL_GROUPS = Config(tile_m=ROWS, tile_n=64, stages=8, buffers=4)
 """For groups of few rows, whose matrices are read once: more tiles for more SMs."""
-FEW_ROWS = 64
-
-
-def choose_grouped(rows: int, groups: int) -> Config:
-    """The tile, chosen by the average rows per group; nothing was timed."""
-    return SMALL_GROUPS if rows <= FEW_ROWS * groups else GROUPED
 
 
 @dataclass(frozen=True)

@@ -38,9 +38,7 @@ from ..fields import builder
 from ..gemm_mainloop import ConsumerLoop, k_tiles
 from . import gemm
 from .description import Config, Fusion, Product
-from .grouped_config import CONFIG, MEDIUM_GROUPS, SMALL_GROUPS
-
-__all__ = ["CONFIG", "MEDIUM_GROUPS", "SMALL_GROUPS", "build"]
+from .grouped_config import CONFIG, check
 
 LIMITS = ("bounds", "offsets", "sizes")
 
@@ -61,8 +59,9 @@ def build(
     epilogue supports scales, a bias of the column, alpha and an activation. Raises ArgumentError if the configuration
     does not fit.
     """
-    config.check(product)
-    check(product, config, fusion, limits)
+    check(product, config, fusion)
+    if limits not in LIMITS:
+        raise ArgumentError("unknown description of the groups' rows", expected=", ".join(LIMITS), got=limits)
     tile_m, tile_n = config.tile_m, config.tile_n
     marks = ("Begins", "Ends") if limits == "bounds" else ("Marks",)
     more = epilogue_arguments(fusion, product.out, rows="Rows", columns="AllN")
@@ -126,25 +125,6 @@ def build(
             out.finish()
 
     return grouped
-
-
-def check(product: Product, config: Config, fusion: Fusion, limits: str) -> None:
-    """Raise ArgumentError if no such kernel can be built."""
-    if config.kernel_schedule != "cooperative" or config.ctas != 1 or "MN" in (product.a_major, product.b_major):
-        raise ArgumentError(
-            f"the grouped kernel cannot be built as {config.name()}",
-            expected="a cooperative form, one CTA, both operands contiguous in k",
-            got=f"{product}, {config}",
-            code="configuration",
-        )
-    fusion.check(product.out)
-    if fusion.bias == "row" or fusion.gate or fusion.addend or fusion.scale_out or fusion.amax:
-        raise ArgumentError(
-            "the grouped kernel lacks this epilogue", expected="scales, alpha, a bias of the column, an activation",
-            got=fusion,
-        )  # fmt: skip
-    if limits not in LIMITS:
-        raise ArgumentError("unknown description of the groups' rows", expected=", ".join(LIMITS), got=limits)
 
 
 def rows_of(limits: str, A: ArrayHandle, args: Mapping[str, ArrayHandle]) -> Limits:

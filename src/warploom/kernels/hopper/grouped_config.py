@@ -1,39 +1,53 @@
-"""Tiles of grouped GEMMs, chosen by the average number of rows of a group.
+"""The tiles of grouped GEMMs, and what the kernel can be built from.
 
-Measured on an H200 with bf16, N = 4096, K = 7168, next to a loop of cuBLAS calls. The fastest tile is 128 x 256 for 8
-groups of 512 rows, 64 x 128 for 64 groups of 64, 128 x 192 for 64 groups of 0 to 512.
+`operators.families.grouped` ranks the tiles by the rows of an average group.
 """
 
 from __future__ import annotations
 
-from .description import Config
+from ...collective.tile.sizes import MOST_GROUPS
+from ...errors import ArgumentError
+from .description import BOX, RING_BARRIER_BYTES, SHARED_BYTES, TILE_K_BYTES, Config, Fusion, Product
 
-CONFIG = Config(tile_m=128, tile_n=256, stages=4, epi_stages=1, ctas=1)
-"""For groups of some hundred rows."""
-MEDIUM_GROUPS = Config(tile_m=128, tile_n=192, stages=5, epi_stages=1, ctas=1)
-"""For groups of about a hundred rows, some of them short."""
-NARROW = Config(tile_m=128, tile_n=128, stages=6, epi_stages=1, ctas=1)
-"""For products whose larger tiles would leave much of a wave empty."""
-SMALL_GROUPS = Config(tile_m=64, tile_n=128, consumers=1, stages=8, epi_stages=2, ctas=1)
-"""For groups of up to 64 rows: a larger tile would multiply rows that are not there."""
-CHOICES = (CONFIG, MEDIUM_GROUPS, NARROW, SMALL_GROUPS)
-FEW_ROWS, SOME_ROWS = 64, 256
-"""Average rows per group up to which the small tile, and the medium tile, is chosen."""
-FILL_BYTES = 58
-"""Bytes per cycle that L2 delivers to each SM when all SMs load."""
+ROW_TILES_BYTES = 4 * (MOST_GROUPS + 1)
+"""Shared memory beside the ring and the store boxes: the number of row tiles before each group."""
+MOST_STAGES = 8
+TILES = (
+    (64, 64), (64, 128), (64, 192), (64, 256), (128, 64), (128, 128), (128, 192), (128, 256), (256, 64), (256, 96),
+    (256, 128),
+)  # fmt: skip
+"""Rows and columns of the tiles. One of 64 rows has one consumer, the others have two."""
 
 
-def choose(rows: int, groups: int, n: int, sms: int) -> Config:
-    """The tile for groups of `rows` rows in total on `sms` SMs."""
-    average = rows / groups
-    if average <= FEW_ROWS:
-        return SMALL_GROUPS
-    if average <= SOME_ROWS:
-        return MEDIUM_GROUPS
+def tile(tile_m: int, tile_n: int) -> Config:
+    """The configuration of a tile, with as many stages as fit beside its store boxes."""
+    consumers = 1 if tile_m == BOX else 2
+    epi_stages = 2 if consumers == 1 else 1
+    boxes = consumers * epi_stages * BOX * TILE_K_BYTES
+    room = SHARED_BYTES - RING_BARRIER_BYTES - ROW_TILES_BYTES - boxes
+    stages = min(MOST_STAGES, room // ((tile_m + tile_n) * TILE_K_BYTES))
+    return Config(tile_m=tile_m, tile_n=tile_n, consumers=consumers, stages=stages, epi_stages=epi_stages, ctas=1)
 
-    def cycles(config: Config) -> float:
-        tiles = groups * -(-average // config.tile_m) * -(-n // config.tile_n)
-        fill = (config.tile_m + config.tile_n) * 128 / FILL_BYTES
-        return -(-tiles // sms) * max(config.tile_m * config.tile_n / 32, fill)
 
-    return min((CONFIG, MEDIUM_GROUPS, NARROW), key=cycles)
+CHOICES = tuple(tile(*each) for each in TILES)
+CONFIG, MEDIUM_GROUPS, SMALL_GROUPS = tile(128, 256), tile(128, 192), tile(64, 128)
+"""For groups of some hundred rows, of about a hundred, and of up to 64, where a larger tile would multiply rows that
+are not there."""
+
+
+def check(product: Product, config: Config, fusion: Fusion) -> None:
+    """Raise ArgumentError if the grouped kernel cannot be built."""
+    config.check(product)
+    if config.kernel_schedule != "cooperative" or config.ctas != 1 or "MN" in (product.a_major, product.b_major):
+        raise ArgumentError(
+            f"the grouped kernel cannot be built as {config.name()}",
+            expected="a cooperative form, one CTA, both operands contiguous in k",
+            got=f"{product}, {config}",
+            code="configuration",
+        )
+    fusion.check(product.out)
+    if fusion.bias == "row" or fusion.gate or fusion.addend or fusion.scale_out or fusion.amax:
+        raise ArgumentError(
+            "the grouped kernel lacks this epilogue", expected="scales, alpha, a bias of the column, an activation",
+            got=fusion,
+        )  # fmt: skip

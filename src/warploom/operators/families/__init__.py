@@ -19,6 +19,7 @@ from .correction import considered, corrected, epilogue_us, measured, without_op
 from .estimate import Estimate
 from .family import KernelFamily
 from .free_tile import FreeTile, computes
+from .grouped import BlackwellGrouped, HopperGrouped
 from .hopper_large import HopperLarge
 from .small_m import SmallM
 
@@ -30,6 +31,8 @@ FAMILIES: tuple[KernelFamily, ...] = (
     Ampere(),
     BlackwellSmallM(),
     Blackwell(),
+    HopperGrouped(),
+    BlackwellGrouped(),
 )
 
 
@@ -45,7 +48,7 @@ def candidates(problem: Problem, gpu: Gpu, *, every: bool = False) -> list[Any]:
     found = [
         config
         for family in FAMILIES
-        if family.takes(problem) and gpu.runs(family.arch)
+        if family.computes(problem) and gpu.runs(family.arch)
         for config in family.candidates(problem, gpu, every)
     ]
     return found if every or not computes(problem) else [config for config in found if considered(config, problem, gpu)]
@@ -65,7 +68,7 @@ def family_of(config: Any, problem: Problem) -> KernelFamily:
             got=repr(config),
         )
     for family in owners:
-        if family.takes(problem):
+        if family.computes(problem):
             return family
     raise ArgumentError(
         f"the {owners[0].name} kernels do not compute this" + (": they do not promote sums" * problem.promoted),

@@ -27,16 +27,22 @@ class KernelFamily(ABC):
         arch: target of its kernels; only GPUs that can run it get them.
         config: the class of its configurations.
         unproven: why its kernels warn and their first results are checked; "" for kernels that ran on hardware.
+        grouped: True if its kernels multiply groups of rows, each by its own matrix; the others have one B.
     """
 
     name: str
     arch: str
     config: type[Any]
     unproven = ""
+    grouped = False
+
+    def computes(self, problem: Problem) -> bool:
+        """True if it computes such products at all."""
+        return self.grouped == (problem.groups > 0) and self.takes(problem)
 
     @abstractmethod
     def takes(self, problem: Problem) -> bool:
-        """True if it computes such products at all."""
+        """True if it computes such products, grouped or not as its kernels are."""
 
     @abstractmethod
     def candidates(self, problem: Problem, gpu: Gpu, every: bool = False) -> Sequence[Any]:

@@ -36,7 +36,8 @@ def computes(problem: Problem) -> bool:
     """True if free tiles can compute the whole problem."""
     plain = FreeTileConfig(tile_n=64, vector_store=problem.n % 8 == 0)
     rows = MOST_ROWS if short_epilogue(problem) else MOST_ROWS_FUSED
-    return not problem.promoted and problem.m <= rows and plain.violated(problem.product, problem.fusion) is None
+    whole = not problem.promoted and not problem.groups
+    return whole and problem.m <= rows and plain.violated(problem.product, problem.fusion) is None
 
 
 def like_a_tile(config: SmallMConfig, problem: Problem) -> bool:

@@ -12,6 +12,7 @@ from ...collective.epilogue.spec import EIGHT_BIT_FLOATS, Fusion, Product, check
 from ...errors import ArgumentError, ArgumentTypeError
 from ...isa import dtypes
 from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16, f32, s8, s32, tf32
+from ...plural import counted
 
 OPERANDS = (bf16, f16, f32, e4m3, e5m2, s8)
 """Types of A and B as arrays have them; f32 is multiplied as tf32."""
@@ -25,13 +26,15 @@ class Problem:
     """D (m, n) = A (m, k) times B (k, n), `batch` times, with its fused epilogue.
 
     Attributes:
-        m, n, k: sizes of one product.
+        m, n, k: sizes of one product. Of a grouped product, m counts the rows of all groups, valid or not.
         product: types, and which dimension of A and of B is contiguous.
         fusion: the epilogue.
         batch: leading sizes; () for one product.
         accumulate: "default", "fast" (the tensor core's own, fewer bits for fp8) or "precise".
         constant_weights: the promise that no kernel still running writes B.
         scale_a_major, scale_b_major: for block scales: "K" if the blocks of k are contiguous, else "MN".
+        groups: groups of rows of A, each with its own B; 0: one B for all rows.
+        limits: what tells the groups' rows, if there are groups: "offsets" or "sizes", as in `grouped_matmul`.
     """
 
     m: int
@@ -44,6 +47,8 @@ class Problem:
     constant_weights: bool = False
     scale_a_major: str = "MN"
     scale_b_major: str = "K"
+    groups: int = 0
+    limits: str = "offsets"
 
     @classmethod
     def of(
@@ -91,11 +96,11 @@ class Problem:
 
     @property
     def bytes(self) -> int:
-        """Bytes of A, B, D, and a fused gate and C, each once."""
+        """Bytes of A, every B, D, and a fused gate and C, each once."""
         results = 1 + self.fusion.gate + self.fusion.addend
         return self.count * (
             self.m * self.k * self.product.a.bytes
-            + self.n * self.k * self.product.b.bytes
+            + max(1, self.groups) * self.n * self.k * self.product.b.bytes
             + self.m * self.n * self.product.out.bytes * results
         )
 
@@ -107,6 +112,8 @@ class Problem:
     def describe(self) -> str:
         """ "4096x4096x4096 bf16 x bf16 -> bf16, tn", with the fused operations."""
         batch = "x".join(map(str, self.batch)) + " of " if self.batch else ""
+        if self.groups:
+            batch = f"{counted(self.groups, 'group')} in "
         words = [
             f"{batch}{self.m}x{self.n}x{self.k} {self.product.a} x {self.product.b} -> {self.product.out}",
             self.layout,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ...annotated import shown
 from ...collective.epilogue.spec import ACTIVATIONS, EIGHT_BIT_FLOATS, Fusion, Product
+from ...collective.tile.sizes import MOST_GROUPS
 from ...errors import ArgumentError, ArgumentTypeError
 from ...isa.dtypes import s8
 from .problem import Problem
@@ -33,6 +34,20 @@ def check_integers(product: Product, fusion: Fusion) -> None:
         )
 
 
+def check_groups(problem: Problem) -> None:
+    """Raise ArgumentError for groups of rows that no kernel computes."""
+    if not 0 <= problem.groups <= MOST_GROUPS:
+        raise ArgumentError("this is no number of groups of one launch", expected=f"1 to {MOST_GROUPS}, or 0 for none",
+                            got=problem.groups)  # fmt: skip
+    fusion = problem.fusion
+    beside = fusion.bias == "row" or fusion.gate or fusion.addend or fusion.scale_out or fusion.amax
+    if problem.groups and (beside or fusion.scales == "block128" or problem.constant_weights or problem.layout != "tn"):
+        raise ArgumentError(
+            "no grouped kernel computes this", got=problem.describe(),
+            expected="layout tn, and of what is fused: tensor or row scales, a bias of the column, an activation",
+        )  # fmt: skip
+
+
 def check_together(problem: Problem) -> None:
     """Raise ArgumentError or ArgumentTypeError if a product does not support its epilogue."""
     product, fusion = problem.product, problem.fusion
@@ -42,6 +57,7 @@ def check_together(problem: Problem) -> None:
             f"unknown scales {fusion.scales!r}", expected=", ".join(SCALES), got=repr(fusion.scales)
         )  # fmt: skip
     check_integers(product, fusion)
+    check_groups(problem)
     if fusion.scale_out and product.out not in EIGHT_BIT_FLOATS:
         raise ArgumentTypeError(
             "scale_out= scales eight-bit outputs", expected="out_dtype e4m3 or e5m2", got=f"out_dtype {product.out}"
