@@ -45,6 +45,7 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
         case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = setting("FAKE_CUDA_CAPABILITY", 90) / 10; break;
         case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = setting("FAKE_CUDA_CAPABILITY", 90) % 10; break;
         case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = setting("FAKE_CUDA_SMS", 132); break;
+        case CU_DEVICE_ATTRIBUTE_CLOCK_RATE: *value = setting("FAKE_CUDA_KHZ", 1980000); break;
         default: *value = 232448;
     }
     return 0;

@@ -7,13 +7,16 @@ from dataclasses import replace
 
 import pytest
 
+from tests.driver.conftest import fake_driver, pretend  # noqa: F401 - fixtures
 from warploom.kernels.hopper import free_tile_choice, grouped_config
-from warploom.kernels.hopper.description import Config
+from warploom.kernels.hopper.description import Config, Fusion
 from warploom.kernels.hopper.free_tile_config import FreeTileConfig, FreeTileGrid
 from warploom.kernels.hopper.small_m_config import SmallMConfig
 from warploom.kernels.hopper.small_m_config import choose as choose_decode
 from warploom.operators import Gpu, Problem, choose, explain
 from warploom.operators.families import candidates, estimate
+from warploom.operators.families.estimate import H200_MHZ, MOST_MHZ
+from warploom.operators.families.free_tile import rates_of
 from warploom.operators.families.hopper_large_tiles import band, hopper, whole_waves
 from warploom.operators.spec.gpu import EMULATED
 
@@ -88,6 +91,55 @@ def test_grouped_tiles_go_by_the_waves_of_this_gpu():
     waves = {sms: dict(each.others)[grouped_config.CONFIG].waves for sms, each in found.items()}
     assert waves == {114: 2, 132: 1}
     assert found[132].choice.config == grouped_config.CONFIG != found[114].choice.config
+
+
+HALF, FULL = replace(EMULATED, clock_mhz=H200_MHZ // 2), replace(EMULATED, clock_mhz=H200_MHZ)
+
+
+def test_a_lower_clock_lengthens_what_is_counted_in_clocks_and_nothing_else():
+    config = FreeTileConfig(tile_n=64)
+    known = free_tile_choice.features(config, 512, 4096, 4096, sms=132)
+    half, full = (free_tile_choice.expected(known, rates_of(gpu)) for gpu in (HALF, FULL))
+    assert (half.mma, half.tma) == pytest.approx((2 * full.mma, 2 * full.tma))
+    assert (half.hbm, half.l2, half.end) == (full.hbm, full.l2, full.end)
+    assert full == free_tile_choice.expected(known) and rates_of(EMULATED) == rates_of(FULL)
+
+
+def test_a_clock_below_that_of_the_power_limit_is_the_one_that_is_assumed():
+    problem = Problem.of(8192, 8192, 8192)
+    config = choose(problem, EMULATED).config
+    half, full = (estimate(config, problem, gpu) for gpu in (HALF, FULL))
+    assert full == estimate(config, problem, EMULATED) and full.bound == "tensor cores"
+    assert half.clock_mhz == MOST_MHZ / 2 < full.clock_mhz < MOST_MHZ
+    assert half.time_us == pytest.approx(full.time_us * full.clock_mhz / half.clock_mhz)
+    slightly = replace(EMULATED, clock_mhz=1900)  # still above what the power limit allows
+    assert estimate(config, problem, slightly) == full
+
+
+def test_what_memory_bounds_does_not_depend_on_the_clock():
+    problem = Problem.of(1, 28672, 8192, fusion=Fusion(activation="silu"))  # by the kernels for few rows alone
+    config = choose_decode(1, 28672, 8192, 132)
+    half, full = (estimate(config, problem, replace(gpu, name="no table")) for gpu in (HALF, FULL))
+    assert full.bound == "memory" and half.time_us == full.time_us
+
+
+def test_the_driver_tells_the_clock(pretend):  # noqa: F811 - the fixture
+    script = """
+from warploom.operators.spec.gpu import gpu_of
+gpu = gpu_of(0)
+assert (gpu.arch, gpu.sms, gpu.clock_mhz) == ("sm_90a", 114, 1755), gpu
+"""
+    pretend(script, FAKE_CUDA_SMS=114, FAKE_CUDA_KHZ=1755000)
+
+
+@pytest.mark.parametrize(("arch", "size", "data_sheet"), [("sm_80", 1024, 1410), ("sm_100a", 4096, 1850)])
+def test_other_generations_assume_the_clock_of_their_data_sheet_if_none_is_known(arch, size, data_sheet):
+    gpu, problem = Gpu("a GPU", arch, 108), Problem.of(size, size, size)
+    config = choose(problem, gpu).config
+    unknown, known, half = (
+        estimate(config, problem, replace(gpu, clock_mhz=clock)) for clock in (0, data_sheet, data_sheet // 2)
+    )
+    assert unknown == known and half.time_us > 1.3 * known.time_us
 
 
 @BOTH

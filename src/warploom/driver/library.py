@@ -58,6 +58,7 @@ class Device:
     memory: int
     shared_per_cta: int
     memory_gbps: int = 0
+    clock_mhz: int = 0
 
 
 class Library:
@@ -126,6 +127,7 @@ class Library:
             memory=int(self.call("cuDeviceTotalMem", handle)),
             shared_per_cta=read("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
             memory_gbps=2 * read("MEMORY_CLOCK_RATE") * read("GLOBAL_MEMORY_BUS_WIDTH") // 8 // 10**6,
+            clock_mhz=read("CLOCK_RATE") // 1000,
         )
 
     # -- contexts ------------------------------------------------------------------------------------------------

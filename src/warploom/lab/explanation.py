@@ -168,7 +168,9 @@ def _registers(problem: Problem, config: Any) -> int | None:
 
 def _library(problem: Problem, machine: str) -> tuple[str, dict[str, Any], Any]:
     """(the library's own explanation, the same as data, its configuration)."""
-    memory_gbps = round(roofline.MEMORY_BANDWIDTH[machine] / 1e9)
-    gpu = library.Gpu(f"NVIDIA {machine}", roofline.ARCH[machine], roofline.SMS[machine], memory_gbps=memory_gbps)
+    gpu = library.Gpu(
+        f"NVIDIA {machine}", roofline.ARCH[machine], roofline.SMS[machine],
+        memory_gbps=round(roofline.MEMORY_BANDWIDTH[machine] / 1e9), clock_mhz=round(roofline.CLOCK[machine] / 1e6),
+    )  # fmt: skip
     found = library.explain(problem, gpu)
     return found.text(), found.data(), found.choice.config

@@ -98,14 +98,14 @@ class Ampere(KernelFamily):
         tensor = config.tile_m * config.tile_n * problem.k / MACS
         bytes_ = (config.tile_m + config.tile_n) * problem.k * bf16.bytes
         fill = bytes_ / FILL_BYTES
-        rounds = -(-tiles // gpu.sms)
-        busy, memory = rounds * max(tensor, fill) / MHZ, problem.bytes / problem.count / MEMORY
+        rounds, mhz = -(-tiles // gpu.sms), float(gpu.clock_mhz or MHZ)
+        busy, memory = rounds * max(tensor, fill) / mhz, problem.bytes / problem.count / MEMORY
         time = max(busy, memory) + START_US
-        useful = problem.m * problem.n * problem.k / MACS / gpu.sms / MHZ
+        useful = problem.m * problem.n * problem.k / MACS / gpu.sms / mhz
         bound = "memory" if memory > busy else "fill" if fill > tensor else "tensor cores"
         return Estimate(
             time, float(-(-tiles // (gpu.sms * resident))), tiles / (rounds * gpu.sms), useful / time,
-            rounds * bytes_ / (time * MHZ), 0.0, MHZ, bound, ASSUMED,
+            rounds * bytes_ / (time * mhz), 0.0, mhz, bound, ASSUMED,
         )  # fmt: skip
 
     def build(self, problem: Problem, config: AmpereConfig, pads_to_16b: bool) -> Any:

@@ -49,14 +49,15 @@ class BlackwellFamily(KernelFamily):
         rounds = -(-tiles // concurrent)
         tensor = steps * ROWS * columns * TILE_K_BYTES / 2 / MACS
         fill = steps * config.stage_bytes / FILL_BYTES
-        busy = (rounds * max(tensor, fill) + END_CYCLES) / MHZ
+        mhz = float(gpu.clock_mhz or MHZ)
+        busy = (rounds * max(tensor, fill) + END_CYCLES) / mhz
         memory = problem.bytes / problem.count / MEMORY
         time = max(busy, memory) + START_US + exchange_us
-        useful = problem.m * problem.n * problem.k * problem.product.a.bytes / 2 / MACS / gpu.sms / MHZ
+        useful = problem.m * problem.n * problem.k * problem.product.a.bytes / 2 / MACS / gpu.sms / mhz
         bound = "memory" if memory > busy else "fill" if fill > tensor else "tensor cores"
         return Estimate(
             time, float(rounds), tiles / (rounds * concurrent), useful / time,
-            rounds * steps * config.stage_bytes / (time * MHZ), END_CYCLES / MHZ / time, MHZ, bound, ASSUMED,
+            rounds * steps * config.stage_bytes / (time * mhz), END_CYCLES / mhz / time, mhz, bound, ASSUMED,
         )  # fmt: skip
 
 

@@ -38,7 +38,7 @@ from ...kernels.hopper.free_tile_config import FreeTileConfig
 from ...kernels.hopper.small_m_config import SmallMConfig
 from ..spec.gpu import Gpu
 from ..spec.problem import Problem
-from .free_tile import short_epilogue
+from .free_tile import rates_of, short_epilogue
 from .hopper_large import estimate as large_estimate
 from .hopper_large_tiles import depths, row_order_pays
 from .traffic import H200_GBPS, TRAFFIC, at_least, memory_us, traffic
@@ -145,7 +145,7 @@ def _tile(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tuple
     tile: FreeTileConfig = from_small_m(config) if isinstance(config, SmallMConfig) else config
     m, n = problem.m, problem.n
     known = features(tile, m, n, problem.k, problem.product, sms=gpu.sms)
-    terms = expected(known)
+    terms = expected(known, rates_of(gpu))
     total = estimated_us if streamed else terms.total
     across, down = -(-m // tile.tokens), -(-n // tile.weights)
     waves, ctas = waves_of(tile, m, n, gpu.sms), across * down * tile.split_k

@@ -1,7 +1,8 @@
 """What the model says about a configuration, and the rates that all kernel families share.
 
     cycles   waves x (k-tiles x max(tensor core, fill) + exposed end) + first fill + last store
-    clock    falls a little with activity and with energy; most of it is a property of the card, not of the kernel
+    clock    falls a little with activity and with energy; most of it is a property of the card, not of the kernel: at
+             most what the card's highest clock allows (`Gpu.clock_mhz`)
     memory   bytes of A, B and D at the rate that memory gives
 
 The constants were fitted to one prototype's readings on an H200 (seven tiles on sixteen shapes, which are in
@@ -13,6 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ..spec.gpu import Gpu
+
 TENSOR_TILE = 32
 """Elements of an output tile that a multiprocessor's tensor core advances by one k-tile of 128 bytes in a cycle."""
 FILL_BYTES = 58.0
@@ -20,7 +23,9 @@ FILL_BYTES = 58.0
 SMEM_BYTES = 128
 """Bytes per cycle that the tensor core reads from shared memory."""
 MOST_MHZ = 1760.0
-"""The clock inside a kernel without the power limit."""
+"""The clock inside a kernel of an H200 without the power limit."""
+H200_MHZ = 1980
+"""The highest clock of an H200, to which the constants in cycles belong; assumed of a GPU that does not report its."""
 MEMORY = 4.35e6
 """Bytes per microsecond that a product reads and writes at best."""
 
@@ -60,6 +65,11 @@ class Estimate:
     def corrected_to(self, time_us: float) -> Estimate:
         """The estimate with another time."""
         return replace(self, time_us=time_us, correction=self.correction * time_us / self.time_us)
+
+
+def of_h200_clock(gpu: Gpu) -> float:
+    """A GPU's highest clock, in that of an H200."""
+    return (gpu.clock_mhz or H200_MHZ) / H200_MHZ
 
 
 def narrowness(tile_n: int) -> float:

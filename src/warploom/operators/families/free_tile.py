@@ -5,14 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ...kernels.hopper.free_tile_choice import MOST_ROWS, SMALL_M_ROWS, banded, from_small_m, ranked, terms, waves_of
+from ...kernels.hopper.free_tile_choice import (
+    H200_RATES,
+    MOST_ROWS,
+    SMALL_M_ROWS,
+    Rates,
+    banded,
+    from_small_m,
+    ranked,
+    terms,
+    waves_of,
+)
 from ...kernels.hopper.free_tile_config import FreeTileConfig
 from ...kernels.hopper.free_tile_forms import regrouped
 from ...kernels.hopper.small_m_config import SmallMConfig
 from ...plural import counted
 from ..spec.gpu import Gpu
 from ..spec.problem import Problem
-from .estimate import MOST_MHZ, Estimate
+from .estimate import MOST_MHZ, Estimate, of_h200_clock
 from .family import KernelFamily
 
 FIRST_CANDIDATES, MOST_CANDIDATES, SLOWEST = 6, 32, 1.6
@@ -45,10 +55,16 @@ def like_a_tile(config: SmallMConfig, problem: Problem) -> bool:
     return problem.m <= SMALL_M_ROWS and problem.fusion.empty and not config.shared_workspace
 
 
+def rates_of(gpu: Gpu) -> Rates:
+    """The rates of a GPU: what is counted in clocks follows its highest one."""
+    return replace(H200_RATES, clock=H200_RATES.clock * of_h200_clock(gpu))
+
+
 def estimate(config: FreeTileConfig | SmallMConfig, problem: Problem, gpu: Gpu) -> Estimate:
     """The estimate for one product; for a small-M configuration that of the corresponding tile."""
     tile = from_small_m(config) if isinstance(config, SmallMConfig) else config
-    found = terms(tile, problem.m, problem.n, problem.k, problem.product, sms=gpu.sms)
+    sizes, mhz = (problem.m, problem.n, problem.k, problem.product), MOST_MHZ * of_h200_clock(gpu)
+    found = terms(tile, *sizes, sms=gpu.sms, rates=rates_of(gpu))
     waves = waves_of(tile, problem.m, problem.n, gpu.sms)
     covered = waves * gpu.sms * tile.ctas_per_sm / tile.split_k * tile.tile_m * tile.tile_n
     longest = max(found.mma, found.tma, found.hbm, found.l2)
@@ -56,7 +72,7 @@ def estimate(config: FreeTileConfig | SmallMConfig, problem: Problem, gpu: Gpu) 
     bound = "tensor cores" if longest == found.mma else "memory" if longest == found.hbm else "fill"
     return Estimate(
         found.total, float(waves), problem.m * problem.n / covered, found.mma / found.total,
-        filled / (found.total * MOST_MHZ), found.end / found.total, MOST_MHZ, bound,
+        filled / (found.total * mhz), found.end / found.total, mhz, bound,
     )  # fmt: skip
 
 
@@ -86,7 +102,7 @@ class FreeTile(KernelFamily):
         """Those that the model expects to be fastest."""
         if not computes(problem):
             return []
-        order = ranked(problem.m, problem.n, problem.k, problem.product, sms=gpu.sms)
+        order = ranked(problem.m, problem.n, problem.k, problem.product, sms=gpu.sms, rates=rates_of(gpu))
         if not order:
             return []
         chosen: dict[FreeTileConfig, None] = {}

@@ -12,7 +12,7 @@ from ...kernels.hopper.free_tile_choice import SMALL_M_ROWS
 from ...kernels.hopper.staggered import MIN_K_TILES
 from ..spec.gpu import Gpu
 from ..spec.problem import Problem
-from .estimate import FILL_BYTES, MEMORY, MOST_MHZ, TENSOR_TILE, Estimate, narrowness
+from .estimate import FILL_BYTES, MEMORY, MOST_MHZ, TENSOR_TILE, Estimate, narrowness, of_h200_clock
 from .family import KernelFamily
 from .free_tile import computes
 from .hopper_large_tiles import (
@@ -89,7 +89,7 @@ def estimate(config: Config, problem: Problem, gpu: Gpu, tiles: int | None = Non
     activity = min(1.0, useful / cycles)
 
     bytes_per_cycle = (config.tile_m + config.tile_n) * TILE_K_BYTES * depth / tensor
-    clock = _clock(activity * narrowness(config.tile_n), bytes_per_cycle, config.ctas)
+    clock = _clock(activity * narrowness(config.tile_n), bytes_per_cycle, config.ctas, gpu)
     time = cycles / clock * (1.0 if config.ctas == 2 else ALONE)
     memory = problem.bytes / problem.count / MEMORY
     bound = "memory" if memory > time else "fill" if step > tensor else "tensor cores"
@@ -137,11 +137,13 @@ def _end(config: Config, problem: Problem, main: float) -> float:
     return whole * STAGGERED_SHARE if config.kernel_schedule == "staggered" else whole
 
 
-def _clock(activity: float, bytes_per_cycle: float, ctas: int) -> float:
+def _clock(activity: float, bytes_per_cycle: float, ctas: int, gpu: Gpu) -> float:
     """MHz inside the kernel, at the power limit or below the highest clock."""
     ratio = bytes_per_cycle / REFERENCE_FILL - 1
     energy = 1 + (FILL_ABOVE if ratio > 0 else FILL_BELOW) * ratio + (0 if ctas == 2 else MULTICAST_SAVES)
-    return min(MOST_MHZ, BASE_MHZ * (BASE_ACTIVITY / (max(activity, 0.05) * energy)) ** CLOCK_POWER)
+    return min(
+        MOST_MHZ * of_h200_clock(gpu), BASE_MHZ * (BASE_ACTIVITY / (max(activity, 0.05) * energy)) ** CLOCK_POWER
+    )
 
 
 MOST_BESIDE = 8

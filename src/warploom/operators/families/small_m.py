@@ -14,7 +14,7 @@ from ...plural import counted
 from ..spec.gpu import Gpu
 from ..spec.problem import Problem
 from ..views import round_up
-from .estimate import FILL_BYTES, MEMORY, MOST_MHZ, TENSOR_TILE, Estimate, narrowness
+from .estimate import FILL_BYTES, MEMORY, MOST_MHZ, TENSOR_TILE, Estimate, narrowness, of_h200_clock
 from .family import KernelFamily
 from .free_tile import computes, like_a_tile
 from .free_tile import estimate as free_tile_estimate
@@ -115,7 +115,7 @@ class SmallM(KernelFamily):
         """The memory time, the load time of the multiprocessors that have a tile, and the reduction."""
         if computes(problem) and like_a_tile(config, problem):
             return free_tile_estimate(config, problem, gpu)
-        sms = gpu.sms
+        sms, mhz = gpu.sms, MOST_MHZ * of_h200_clock(gpu)
         tiles = config.tiles(problem.m, problem.n) * config.split_k
         concurrent = sms * config.ctas_per_sm
         waves = -(-tiles // concurrent)
@@ -123,10 +123,10 @@ class SmallM(KernelFamily):
         whole = config.tiles(problem.m, problem.n) * config.stage_bytes / config.k_tiles
         filled = whole * -(-problem.k // problem.product.tile_k)
         memory = bytes_ / min(MEMORY, min(tiles, sms) * SM_MEMORY)
-        fill = filled / (min(tiles, sms) * FILL_BYTES * MOST_MHZ)
+        fill = filled / (min(tiles, sms) * FILL_BYTES * mhz)
         tensor = filled / (config.rows + config.tokens) / TILE_K_BYTES * config.rows * config.tokens / TENSOR_TILE
         tensor *= narrowness(config.tokens)
-        tensor /= min(tiles, sms) * MOST_MHZ
+        tensor /= min(tiles, sms) * mhz
         busy = max(memory, fill, tensor)
         partial = waves * concurrent / tiles if waves > 1 else 1.0
         lost = next(share for tokens, share in TURNOVER if config.tokens <= tokens)
@@ -134,7 +134,7 @@ class SmallM(KernelFamily):
         bound = "memory" if busy == memory else "fill" if busy == fill else "tensor cores"
         return Estimate(
             time, float(waves), tiles / (waves * concurrent), tensor / time,
-            filled / (time * MOST_MHZ) / min(tiles, sms), 0.0, MOST_MHZ, bound,
+            filled / (time * mhz) / min(tiles, sms), 0.0, mhz, bound,
         )  # fmt: skip
 
     def promised(self, config: SmallMConfig) -> SmallMConfig:

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 
 from ...isa.residency import clusters_at_once
 from ...kernels.hopper.description import TILE_K_BYTES, Config
-from ...kernels.hopper.free_tile_choice import H200_RATES, contiguous, from_small_m, unaligned_fraction
+from ...kernels.hopper.free_tile_choice import contiguous, from_small_m, unaligned_fraction
 from ...kernels.hopper.free_tile_config import BLOCK, FreeTileConfig
 from ...kernels.hopper.small_m_config import SmallMConfig
 from ..spec.gpu import Gpu
 from ..spec.problem import Problem
+from .free_tile import rates_of
 
 H200_GBPS = 4800
 """Assumed memory speed of a GPU that does not report it."""
@@ -102,7 +103,7 @@ def _of_a_wave(cover: _Cover, m: int, n: int) -> tuple[int, int]:
 
 def traffic(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> dict[str, float]:
     """The features `TRAFFIC` of a configuration with this estimate."""
-    cover, product, rates = _cover(config, problem, gpu), problem.product, H200_RATES
+    cover, product, rates = _cover(config, problem, gpu), problem.product, rates_of(gpu)
     m, n, k, width = problem.m, problem.n, problem.k, problem.product.a.bytes
     waves, rows = _of_a_wave(cover, m, n)
     across, down = -(-m // cover.tokens), -(-n // cover.weights)

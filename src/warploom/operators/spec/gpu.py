@@ -23,6 +23,7 @@ class Gpu:
         sms: multiprocessors.
         driver: version of the CUDA driver; "" if there is none.
         memory_gbps: memory bandwidth in 10^9 bytes per second, from clock and width; 0 if unknown.
+        clock_mhz: highest clock of its multiprocessors; 0 if unknown.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Gpu:
     sms: int
     driver: str = ""
     memory_gbps: int = 0
+    clock_mhz: int = 0
 
     @property
     def number(self) -> int:
@@ -93,4 +95,4 @@ def gpu_of(index: int) -> Gpu:
 
     loaded = library.load()
     device = loaded.device(index)
-    return Gpu(device.name, device.arch, device.sms, str(loaded.version), device.memory_gbps)
+    return Gpu(device.name, device.arch, device.sms, str(loaded.version), device.memory_gbps, device.clock_mhz)
