@@ -24,6 +24,7 @@ from benchmarks import book  # noqa: E402
 from benchmarks import tables_attention as attention  # noqa: E402
 from benchmarks import tables_compared as compared  # noqa: E402
 from benchmarks import tables_few_rows as few_rows  # noqa: E402
+from benchmarks import tables_goals as goals  # noqa: E402
 from benchmarks import tables_kernels as kernels  # noqa: E402
 from benchmarks import tables_package as package  # noqa: E402
 from benchmarks import tables_predicted as predicted  # noqa: E402
@@ -39,6 +40,17 @@ BF16_SAMPLES = tuple(H200 / f"sample-bf16-seed-{seed}.json" for seed in (5001, 5
 SAMPLES = (*BF16_SAMPLES, *(H200 / f"sample-{name}.json" for name in (
     "bf16-gradients-seed-5007", "bf16-gradients-seed-7002", "fp8-seed-4005", "fp8-seed-8202",
     "fp8-row-seed-5006")))  # fmt: skip
+GOALS = (
+    BF16_SAMPLES,
+    tuple(H200 / f"sample-fp8-seed-{seed}.json" for seed in (4005, 8202)),
+    (H200 / "sample-fp8-row-seed-5006.json",),
+    (H200 / "few-rows-shapes.json",),
+    *(tuple(H200 / f"{suite}-bf16{length}.json" for length in ("", "-long")) for suite in ("llm", "small-k")),
+    *((H200 / f"{name}.json",) for name in ("square-bf16", "language-model", "language-model-compiled")),
+    *((RESULTS / f"{name}.json",) for name in ("choice-model", "choice-models")),
+    tuple(H200 / f"overhead{which}.json" for which in ("-first", "", "-third")),
+)
+"""The files of each argument of the table of goals."""
 EARLIER_SAMPLES = tuple(H200 / f"sample-{name}.json" for name in (
     "bf16-seed-4002", "bf16-seed-4003", "bf16-gradients-seed-4007", "fp8-row-seed-4006"))  # fmt: skip
 H100_SAMPLES = tuple(H100 / f"sample-{name}.json" for name in (
@@ -81,6 +93,8 @@ TABLES: dict[Path, dict[str, Entry]] = {
         "square-bf16": (compared.comparison, H200 / "square-bf16.json"),
         "llm-bf16": (compared.comparison, H200 / "llm-bf16.json"),
         "samples": (compared.samples, *SAMPLES),
+        "goals": (partial(goals.goals, runs=tuple(map(len, GOALS))), *(path for paths in GOALS for path in paths)),
+        "sample-peers": (compared.peers, H200 / "sample-peers-seed-9301.json"),
         "small-k-bf16": (compared.comparison, H200 / "small-k-bf16.json"),
         "fp8": (compared.fp8, H200 / "fp8.json"),
         "fused": (compared.comparison, H200 / "fused.json"),
@@ -89,6 +103,7 @@ TABLES: dict[Path, dict[str, Entry]] = {
         "launch": (compared.launch_ways, H200 / "launch.json"),
         "overhead": (package.host_time, H200 / "overhead.json"),
         "first-call": (package.first_call, H200 / "first-call.json"),
+        "first-use": (package.first_use, H200 / "first-use.json"),
         "llama-block": (compared.llama_block, H200 / "llama-block.json"),
         "language-model": (compared.language_model, H200 / "language-model.json"),
     },

@@ -168,6 +168,19 @@ def samples(*results: Result) -> list[str]:
     return table(["sample", "seed", "products", "geometric mean", "least", f"below {LOSS}", *bands], lines)
 
 
+def peers(result: Result) -> list[str]:
+    """A sample timed next to several contenders, one row for each."""
+    bands = [f"{name.replace('-', ' to ')} rows" if "-" in name else name for name in ROWS]
+    lines = []
+    for found in of_sample(result["rows"]):
+        figures = [found["by_rows"].get(name, {}).get("geomean") for name in ROWS]
+        lines.append([
+            found["against"], f"{found['count']}", f"{found['geomean']:.3f}", f"{found['least']:.3f}",
+            f"{found['losses']:.1%}", *(f"{each:.3f}" if each else "" for each in figures),
+        ])  # fmt: skip
+    return table(["of", "products", "geometric mean", "least", f"below {LOSS}", *bands], lines)
+
+
 def _layouts(rows: list[Row]) -> str:
     return "" if all(row["layout"] == "tn" for row in rows) else "gradients"
 

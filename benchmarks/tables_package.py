@@ -75,3 +75,24 @@ def first_call(result: Result) -> list[str]:
         lines.append(f"| {' x '.join(str(row[key]) for key in 'mnk')} | {' | '.join(parts)} "
                      f"| {both['min']} - {both['max']} |")  # fmt: skip
     return lines
+
+
+PARTS = {
+    "cold": "an empty cache, one call after the other", "warm": "`warploom warm`, {workers} processes",
+    "warmed": "after it, in a new process",
+}  # fmt: skip
+
+
+def first_use(result: Result) -> list[str]:
+    """The first calls of a model's products: cold, built in advance, and after that."""
+    lines = [
+        "| part | products | kernels | seconds | choices, s | median, ms | longest, ms |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in result["rows"]:
+        each = row.get("each_s", {})
+        choices = row.get("choices_s", "")
+        times = [f"{each[which] * 1e3:.0f}" if each else "" for which in ("median", "max")]
+        cells = [PARTS[row["part"]].format(**row), row["products"], row["kernels"], row["seconds"], choices, *times]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return lines

@@ -249,3 +249,43 @@ def test_a_table_of_several_files_waits_for_all_of_them(tmp_path: Path) -> None:
     assert render.rendered(text, tables) == "<!-- both -->\nNot measured yet.\n"
     paths[1].write_text("8")
     assert render.rendered(text, tables) == "<!-- both -->\n| 15 |\n"
+
+
+def test_a_sample_has_a_line_for_each_contender() -> None:
+    ours = row_of(ratio_to={"cublas": 1.2, "triton": 0.98}, layout="tn")
+    head, _, *lines = render.compared.peers({**HEAD, "rows": [ours]})
+    assert [line.split(" | ")[:5] for line in lines] == [
+        ["| cublas", "1", "1.200", "1.200", "0.0%"], ["| triton", "1", "0.980", "0.980", "100.0%"],
+    ]  # fmt: skip
+    assert head.startswith("| of | products |")
+
+
+def test_the_first_use_of_a_model_has_a_line_for_each_part() -> None:
+    timed = {"products": 40, "kernels": 30, "seconds": 9.5, "choices_s": 2.1, "each_s": {"median": 0.2, "max": 1.25}}
+    parts = [{"part": "cold", **timed}, {"part": "warm", "products": 40, "kernels": 30, "seconds": 3.1, "workers": 16},
+             {"part": "warmed", **timed}]  # fmt: skip
+    _, _, *lines = render.package.first_use({"rows": parts})
+    assert lines[0] == "| an empty cache, one call after the other | 40 | 30 | 9.5 | 2.1 | 200 | 1250 |"
+    assert lines[1] == "| `warploom warm`, 16 processes | 40 | 30 | 3.1 |  |  |  |" and len(lines) == 3
+
+
+def test_a_goal_marks_each_figure_that_misses_its_bound() -> None:
+    least = render.goals.Goal("least", 0.97, [0.98, 0.961]).cells
+    assert least == ["least", "at least 0.970", "0.980, 0.961 **missed**"]
+    most = render.goals.Goal("regret", 0.08, [0.094, 0.08], at_most=True, percent=True).cells
+    assert most == ["regret", "at most 8.0%", "9.4% **missed**, 8.0%"]
+
+
+def test_the_goals_of_samples_are_of_all_rows_and_of_bands_of_them() -> None:
+    rows = [row_of(m=m, ratio_to={"cublas": ratio}) for m, ratio in ((16, 1.44), (16, 1.0), (64, 1.2), (256, 0.98),
+                                                                    (1024, 1.1))]  # fmt: skip
+    e4m3 = [[{"rows": [row_of(ratio_to={other: 1.1})]}] for other in ("scaled-mm", "scaled-mm-row")]
+    found = render.goals.of_samples([{"rows": rows}], *e4m3)
+    assert [round(goal.figures[0], 3) for goal in found[1:7]] == [0.98, 0.2, 1.2, 1.2, 0.98, 1.1]
+    assert [goal.figures[0] for goal in found[7:]] == [pytest.approx(1.1)] * 4
+
+
+def test_the_table_of_goals_is_of_files_that_exist() -> None:
+    make, *paths = render.TABLES[render.MEASURED]["goals"]
+    lines = make(*(json.loads(path.read_text()) for path in paths))
+    assert len(lines) == 27 and all("at least" in line or "at most" in line for line in lines[2:])

@@ -34,12 +34,13 @@ MANY_TILES = 12
 TRAFFIC = (
     "memory bound", "reads of waves", "bytes of a wave", "k outside", "fills", "lines of boxes", "run of weights",
     "run of tokens", "writes", "computed outside", "multiplied", "odd tiles", "inside sectors", "requests",
+    "own fills", "own lines",
 )  # fmt: skip
 """The features: how far memory is above the estimate; rows that all waves read, in those of A and B; what one reads, in
 that of L2; k-tiles' zeros; the times that L2 takes for the fills, TMA for the lines of its boxes, memory for D and the
 tensor cores for the products, in that of the estimate; bytes of each operand that are contiguous in a box; elements of
-tiles outside D; whether a CTA has an odd number of tiles; rows that begin inside sectors; and a CTA's requests to L2 in
-a microsecond."""
+tiles outside D; whether a CTA has an odd number of tiles; rows that begin inside sectors; a CTA's requests to L2 in
+a microsecond; and, if CTAs share operands, the times of L2 and TMA for the slices that each loads itself."""
 
 
 class _Cover(NamedTuple):
@@ -115,6 +116,8 @@ def traffic(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> dic
     each_cta = -(-across * down * cover.splits // gpu.sms)
     k_tiles = each_cta * depth / cover.splits / product.tile_k
     lines = k_tiles * (cover.tokens * of_tokens + cover.weights * of_weights)
+    own = fills_of_weights / cover.of_weights + fills_of_tokens / cover.of_tokens
+    own_lines = k_tiles * (cover.tokens * of_tokens / cover.of_tokens + cover.weights * of_weights / cover.of_weights)
     clocks = 4 * k_tiles * cover.tokens * cover.weights / (2 * BLOCK)
     run_of_weights, run_of_tokens = (
         extent * width if major == "MN" else TILE_K_BYTES * cover.k_tiles
@@ -130,5 +133,6 @@ def traffic(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> dic
         math.log2(across * down * cover.tokens * cover.weights / (m * n)), clocks / rates.clock / estimated_us,
         each_cta % 2 if each_cta < MANY_TILES else 0.5,
         sum(1 - math.gcd(each * width, SECTOR) / SECTOR for each in inner), math.log2(requested) - 10,
+        own / rates.l2 / estimated_us, own_lines * rates.row / rates.clock / estimated_us,
     )  # fmt: skip
     return {name: float(value) for name, value in zip(TRAFFIC, found, strict=True)}
