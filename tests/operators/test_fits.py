@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from tests.errors import refused
 from warploom.driver import toolchain
 from warploom.isa.dtypes import bf16, e4m3, f32, s8, s32
 from warploom.kernels.hopper.description import MOST_OF_FUSED, SHARED_BYTES, Config, Fusion, Product
@@ -93,6 +94,15 @@ def test_other_results_spill_no_more(product: Product, end: str):
         if each == end:
             resources = build(product, config, ENDS[end]).resources()
             assert (resources.spills, resources.notes) == (0, ()), config.name()
+
+
+@pytest.mark.parametrize("tile_n", [224, 240])
+def test_two_cooperative_consumers_whose_activation_spills_are_not_offered(tile_n: int):
+    config, gated = Config(tile_n=tile_n, stages=3, epi_stages=3, ctas=1), ENDS["silu, gate"]
+    assert not fits(config, Product(), gated) and fits(config, Product(), Fusion(gate=True))
+    if toolchain.ptxas() is not None:
+        with refused("spills"):
+            build(Product(), config, gated).resources()
 
 
 def test_a_tile_that_an_end_leaves_no_registers_is_offered_with_more_warpgroups():

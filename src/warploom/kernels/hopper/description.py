@@ -44,6 +44,9 @@ epilogue twice). First number: a light epilogue. Second: two vectors along the c
 has at most 160 with those, a gate or C. A staggered consumer with a gate or C spills at any size, because its stores
 are between wgmmas in flight; so does a split tail with a gate, C or the maximum. Tried with ptxas 13.0:
 `tests/operators/test_fits.py`."""
+SPILLED_WITH_ACTIVATION = (112, 120)
+"""Accumulators per thread of two cooperative consumers with which an activation spills for some numbers of store boxes,
+alone or with a gate, though more do not: tiles of 128 x 224 and 128 x 240. Tried with ptxas 13.0."""
 MOST_TRANSPOSED_ACCUMULATORS = 192
 """The same without fusion, if an operand is MN-major."""
 MOST_ACCUMULATORS_OF_THREE = 96
@@ -176,6 +179,9 @@ class Config(ProductConfiguration):
         vectors, beside = (fusion.scales == "row") + (fusion.bias == "column"), fusion.gate or fusion.addend
         light, heavy = MOST_OF_FUSED[self.kernel_schedule, self.split_tail]
         if (self.kernel_schedule == "staggered" and beside) or (self.split_tail and (beside or fusion.amax)):
+            return False
+        two_together = self.kernel_schedule == "cooperative" and self.consumers == 2
+        if two_together and fusion.activation and self.accumulators in SPILLED_WITH_ACTIVATION:
             return False
         most = heavy if vectors > 1 or fusion.amax else light
         if product.out.bits == 8 and (vectors > 1 or beside or fusion.amax):

@@ -1,8 +1,11 @@
 """Groups of rows, each multiplied by its own matrix (mixture of experts): a family for Hopper, one for Blackwell.
 
-The rows of each group are on the GPU, where the choice does not read them. The estimate is that of a large product with
-as many tiles as groups have in the mean if their rows are spread evenly between none and twice the average, as routing
-spreads tokens over experts: about half a tile of each group is not used.
+The rows of each group are on the GPU, where the choice does not read them. The estimates are for as many tiles as
+groups have in the mean if their rows are spread evenly between none and twice the average, as routing spreads tokens
+over experts: about half a tile of each group is not used.
+
+    mma      wgmmas of a multiprocessor's tiles       tma   rows of its boxes       hbm   bytes of A, of each B, and D
+    T = m + OVERLAP (mma + tma + hbm - m) + epilogues,    m = max(mma, tma, hbm)
 """
 
 from __future__ import annotations
@@ -11,14 +14,26 @@ from typing import Any
 
 from ...errors import ArgumentError
 from ...kernels.blackwell import description as blackwell
-from ...kernels.hopper.description import Config
-from ...kernels.hopper.grouped_config import CHOICES, check
+from ...kernels.hopper.description import TILE_K_BYTES, Config
+from ...kernels.hopper.grouped_config import CHOICES, CONFIG, MEDIUM_GROUPS, SMALL_GROUPS, check
 from ..spec.gpu import Gpu
 from ..spec.problem import Problem
 from .blackwell import Blackwell
-from .estimate import Estimate
+from .estimate import TENSOR_TILE, Estimate, narrowness, of_h200_clock
 from .hopper_large import HopperLarge
-from .hopper_large import estimate as large_estimate
+from .traffic import H200_GBPS
+
+CONSIDERED = (SMALL_GROUPS, MEDIUM_GROUPS, CONFIG)
+"""The best of these takes 1.01 times as long as the best of all tiles, on average over the products of
+benchmarks/results/nvidia-h200/sweep-grouped.json; choosing among more of them chooses worse."""
+CLOCK, ROW, BANDWIDTH, OVERLAP = 1400.0, 1.9, 5.5e6, 0.3
+"""Clocks in a microsecond under the power limit, clocks of a row of a TMA box, bytes in a microsecond, and the share of
+the shorter times that the longest does not hide: round numbers near those of `free_tile_choice.Rates`, with which the
+choice is good in that sweep. Constants from 1300 to 1500, 1.6 to 2.0 and 0.15 to 0.35 choose nearly as well."""
+EPILOGUE_US = 0.8
+"""Of a tile of 128 x 128."""
+WHOLE_WAVES = 0.75
+"""A last wave counts as whole by this share: groups differ, so multiprocessors do not end together anyway."""
 
 
 def row_tiles(rows: int, tile_m: int) -> float:
@@ -28,10 +43,14 @@ def row_tiles(rows: int, tile_m: int) -> float:
     return (tile_m * whole * (whole + 1) / 2 + rest * (whole + 1)) / (most + 1)
 
 
+def average_rows(problem: Problem) -> int:
+    """Rows of an average group, at least one."""
+    return max(1, round(problem.m / problem.groups))
+
+
 def row_tiles_of(problem: Problem, tile_m: int) -> int:
     """The expected row tiles of all groups."""
-    average = max(1, round(problem.m / problem.groups))
-    return max(1, round(problem.groups * row_tiles(average, tile_m)))
+    return max(1, round(problem.groups * row_tiles(average_rows(problem), tile_m)))
 
 
 def tiles_of(config: Any, problem: Problem) -> int:
@@ -40,14 +59,35 @@ def tiles_of(config: Any, problem: Problem) -> int:
     return row_tiles_of(problem, tile_m) * -(-problem.n // tile_n)
 
 
+def estimate(config: Config, problem: Problem, gpu: Gpu) -> Estimate:
+    """The estimate for one grouped product on Hopper."""
+    product, tiles = problem.product, tiles_of(config, problem)
+    share, whole = tiles / gpu.sms, -(-tiles // gpu.sms)
+    waves = WHOLE_WAVES * whole + (1 - WHOLE_WAVES) * max(1.0, share)
+    steps, clock = waves * -(-problem.k // product.tile_k), CLOCK * of_h200_clock(gpu)
+    mma = steps * config.tile_m * config.tile_n / TENSOR_TILE * narrowness(config.tile_n) / clock
+    tma = steps * (config.tile_m + config.tile_n) * ROW / clock
+    empty = 1 / (2 * average_rows(problem) + 1) * problem.groups * problem.n * problem.k * product.b.bytes
+    hbm = (problem.bytes - empty) / (BANDWIDTH * (gpu.memory_gbps or H200_GBPS) / H200_GBPS)
+    longest = max(mma, tma, hbm)
+    end = EPILOGUE_US * waves * config.tile_m * config.tile_n / (128 * 128)
+    time = longest + OVERLAP * (mma + tma + hbm - longest) + end
+    useful = problem.m * problem.n * -(-problem.k // product.tile_k) / TENSOR_TILE / gpu.sms / clock
+    bound = "memory" if longest == hbm else "tensor cores" if longest == mma else "fill"
+    return Estimate(
+        time, float(whole), problem.m * problem.n / (whole * gpu.sms * config.tile_m * config.tile_n), useful / time,
+        steps * (config.tile_m + config.tile_n) * TILE_K_BYTES / (time * clock), end / time, clock, bound,
+    )  # fmt: skip
+
+
 class HopperGrouped(HopperLarge):
     """`kernels.hopper.grouped`."""
 
     name, grouped = "hopper_grouped", True
 
     def candidates(self, problem: Problem, gpu: Gpu, every: bool = False) -> list[Config]:
-        """Every tile that fits."""
-        return [config for config in CHOICES if self.fits(config, problem)]
+        """Those of `CONSIDERED` that fit; every: all tiles."""
+        return [config for config in (CHOICES if every else CONSIDERED) if self.fits(config, problem)]
 
     def goes_first(self, config: Config, problem: Problem, gpu: Gpu) -> bool:
         """Never."""
@@ -64,7 +104,7 @@ class HopperGrouped(HopperLarge):
         return config.fits_registers(problem.product, problem.fusion)
 
     def estimate(self, config: Config, problem: Problem, gpu: Gpu) -> Estimate:
-        return large_estimate(config, problem, gpu, tiles_of(config, problem))
+        return estimate(config, problem, gpu)
 
     def build(self, problem: Problem, config: Config, pads_to_16b: bool) -> Any:
         """The kernel; rows of D are multiples of 16 bytes."""

@@ -61,14 +61,14 @@ MEMORY_EXPOSED = 0.12
 """Share of the other work that the memory time does not hide."""
 
 
-def estimate(config: Config, problem: Problem, gpu: Gpu, tiles: int | None = None) -> Estimate:
-    """The estimate for one product. tiles: those of clusters, if they are not the ones that cover D once."""
+def estimate(config: Config, problem: Problem, gpu: Gpu) -> Estimate:
+    """The estimate for one product."""
     sms = gpu.sms
     m, n = problem.m, problem.n
     tile_k = config.stage_k(problem.product)
     k_tiles, depth = -(-problem.k // tile_k), tile_k / problem.product.tile_k
     rows, columns = config.cluster_tile
-    tiles = -(-m // rows) * -(-n // columns) if tiles is None else tiles
+    tiles = -(-m // rows) * -(-n // columns)
     clusters = max(1, sms // config.ctas)
     waves, extra = _waves(tiles, clusters, config)
 
