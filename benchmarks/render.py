@@ -36,9 +36,9 @@ FACTS, MEASURED, README = ROOT / "docs" / "measured-facts.md", ROOT / "docs" / "
 INSTALLING, ATTENTION = ROOT / "docs" / "installing.md", ROOT / "docs" / "attention.md"
 PREDICTING = ROOT / "docs" / "predicting.md"
 BF16 = tuple(H200 / f"{suite}-bf16.json" for suite in ("square", "llm", "small-k"))
-BF16_SAMPLES = tuple(H200 / f"sample-bf16-seed-{seed}.json" for seed in (5001, 5002, 5003, 6001, 7001, 8201))
+BF16_SAMPLES = tuple(H200 / f"sample-bf16-seed-{seed}.json" for seed in (5001, 5002, 5003, 6001, 7001, 8201, 9302))
 SAMPLES = (*BF16_SAMPLES, *(H200 / f"sample-{name}.json" for name in (
-    "bf16-gradients-seed-5007", "bf16-gradients-seed-7002", "fp8-seed-4005", "fp8-seed-8202",
+    *(f"bf16-gradients-seed-{seed}" for seed in (5007, 7002, 9303)), "fp8-seed-4005", "fp8-seed-8202",
     "fp8-row-seed-5006")))  # fmt: skip
 GOALS = (
     BF16_SAMPLES,

@@ -1,14 +1,15 @@
 """Time every tile of grouped products next to torch's, on layers of experts of public models, and judge the choice.
 
     python -m benchmarks.sweep_grouped --evidence FILE.json [--seed 1] [--count 30] [--dtype bf16|e4m3] [--seconds 100]
-    python -m benchmarks.sweep_grouped --judge FILE.json [FILE.json ...]
+    python -m benchmarks.sweep_grouped --judge FILE.json [--keep]
 
 A draw takes a model with experts, one of its layers, the experts of one of 1 to 8 GPUs, an average number of rows of a
 group, uniform on a logarithmic scale, and a router: its experts are drawn with weights that are equal, or spread. The
 kernels are built first, by all cores. Each result is compared with one accumulated in f64; the correct ones are timed
 interleaved, in short slices, as replayed graphs. e4m3 has row scales.
 
---judge: the regret of the choice, its time over the best tile's minus 1, and the choice's ratio to torch.
+--judge: the regret of the choice, its time over the best tile's minus 1, and the choice's ratio to torch. The file has
+those of the choice of its day as `choice`; --keep adds those of today's as `choice_since`.
 """
 
 from __future__ import annotations
@@ -179,15 +180,20 @@ def measure(options: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--evidence", type=Path)
-    parser.add_argument("--judge", type=Path, nargs="+")
+    parser.add_argument("--judge", type=Path)
+    parser.add_argument("--keep", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=30)
     parser.add_argument("--dtype", default="bf16", choices=("bf16", "e4m3"))
     parser.add_argument("--seconds", type=float, default=100.0)
     options = parser.parse_args()
     if options.judge:
-        rows = [row for path in options.judge for row in evidence.read(path)["rows"]]
-        print(json.dumps(judged(rows), indent=1))
+        whole = evidence.read(options.judge)
+        found = judged(whole["rows"])
+        print(json.dumps(found, indent=1))
+        if options.keep:
+            head = {name: value for name, value in whole.items() if name != "rows"}
+            evidence.write(options.judge, {**head, "choice_since": found}, whole["rows"])
     elif options.evidence:
         measure(options)
     else:
