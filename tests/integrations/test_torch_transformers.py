@@ -341,7 +341,8 @@ with torch.no_grad():
     "family, more, told",
     [
         ("Llama", {}, None), ("Mistral", {"sliding_window": 6}, "sliding_window=6"),
-        ("Gemma2", {"head_dim": 16, "attn_implementation": "eager"}, "eager"), ("Llama", {"attn_implementation": "eager"}, "eager"),
+        ("Gemma2", {"head_dim": 16, "attn_implementation": "eager"}, "eager"),
+        ("Llama", {"attn_implementation": "eager"}, "eager"),
         ("Qwen2", {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}, "sliding_window=5"),
         ("Qwen2", {}, None),
     ],

@@ -35,9 +35,7 @@ def test_a_copy_draws_what_was_measured():
     assert drawn == pytest.approx(watts, rel=0.02)
 
 
-@pytest.mark.parametrize(
-    ("ctas", "tb_per_s", "watts"), [(1, 9.158, 395.4), (2, 14.2, 371.2), (4, 15.091, 328.0)]
-)
+@pytest.mark.parametrize(("ctas", "tb_per_s", "watts"), [(1, 9.158, 395.4), (2, 14.2, 371.2), (4, 15.091, 328.0)])
 def test_a_byte_for_several_sms_is_read_once(ctas, tb_per_s, watts):
     """power.product.own, power.multicast2 and 4: what L2 reads costs more than what an SM receives."""
     received = tb_per_s * 1e12
