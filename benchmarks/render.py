@@ -117,6 +117,7 @@ TABLES: dict[Path, dict[str, Entry]] = {
     },
     ATTENTION: {
         "attention": (attention.table, H200 / "attention.json"),
+        "attention-trained": (attention.trained, H200 / "attention-trained.json"),
         "attention-backward": (attention.backward, H200 / "attention-backward.json"),
         "attention-peers": (attention.peers, H200 / "attention-peers.json"),
         "attention-gradients": (attention.gradients, H200 / "attention-gradients.json"),

@@ -28,6 +28,24 @@ def table(result: Result) -> list[str]:
     return lines
 
 
+def trained(result: Result) -> list[str]:
+    """Layers of trained models next to cuDNN, and what distinguishes their scores from those of random data."""
+    lines = [
+        "| head_dim, length | TFLOP/s | cuDNN | times as fast | error | cuDNN's | largest score | on key 0 |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for case in dict.fromkeys(row["case"] for row in result["rows"]):
+        found = {row["provider"]: row for row in result["rows"] if row["case"] == case}
+        ours, theirs = found["warploom"], found["cudnn"]
+        cells = [
+            case + mark([ours]), ours["tflops"]["median"], theirs["tflops"]["median"],
+            f"{ours['ratio_to']['cudnn']:.2f}", f"{ours['relative_error']:.1e}", f"{theirs['relative_error']:.1e}",
+            f"{ours['largest_score']:.0f}", f"{ours['weight_of_first_key']['mean']:.0%}",
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return lines
+
+
 def backward(result: Result) -> list[str]:
     """The gradients alone: our TFLOP/s and cuDNN's, where it has any, and errors."""
     lines = ["| head_dim, length | TFLOP/s | cuDNN | times as fast | error | cuDNN's |", "|---|---|---|---|---|---|"]
