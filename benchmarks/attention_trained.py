@@ -31,8 +31,8 @@ QKV = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 def shape(case: ForwardProblem) -> Shape:
     """Sizes of a case's model."""
-    batch, heads, length, width = case.sizes
-    return Shape(width, heads, length=length, batch=batch)
+    _, heads, length, width = case.sizes
+    return Shape(width, heads, length=length)
 
 
 def operands(qkv: QKV) -> AttentionOperands:
@@ -92,7 +92,7 @@ def measure(case: ForwardProblem, session: Session, device: str = "cuda") -> Ite
     model, learned = trained(shape(case), of, session.asked.training, device, lambda how: beat(how, 60))
     print(f"{case.name}: {learned}", flush=True)
     beat("held-out text", 60)
-    layers = captured(model, of[1])
+    layers = captured(model, of[1], case.batch)
     del model
     for number, qkv in enumerate(layers):
         layer, one = replace(case, data=f"layer {number}"), operands(qkv)

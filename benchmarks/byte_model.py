@@ -33,14 +33,14 @@ class Shape:
 
     Attributes:
         length: tokens of a text, in training as in measurements.
-        batch: texts of a step.
+        batch: texts of a training step.
     """
 
     head_dim: int = 128
     heads: int = 8
     layers: int = 8
     length: int = 4096
-    batch: int = 8
+    batch: int = 4
 
     @property
     def width(self) -> int:
@@ -182,10 +182,10 @@ def trained(
 
 
 @torch.no_grad()
-def captured(model: Model, text: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """Contiguous q, k and v in bf16 of every layer, on texts that lie evenly in `text` (bytes,)."""
+def captured(model: Model, text: torch.Tensor, count: int) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """Contiguous q, k and v in bf16 of every layer, on `count` texts that lie evenly in `text` (bytes,)."""
     shape, found = model.shape, []
-    begins = torch.linspace(0, len(text) - shape.length - 1, shape.batch).long()[:, None]
+    begins = torch.linspace(0, len(text) - shape.length - 1, count).long()[:, None]
     drawn = text[begins + torch.arange(shape.length + 1)].to(next(model.parameters()).device)
     for block in model.blocks:
         block.attention.seen = lambda *each: found.append(tuple(x.bfloat16().contiguous() for x in each))

@@ -120,6 +120,7 @@ TABLES: dict[Path, dict[str, Entry]] = {
         "attention-trained": (attention.trained, H200 / "attention-trained.json"),
         "attention-backward": (attention.backward, H200 / "attention-backward.json"),
         "attention-peers": (attention.peers, H200 / "attention-peers.json"),
+        "attention-functions": (attention.functions, H200 / "attention-functions.json"),
         "attention-gradients": (attention.gradients, H200 / "attention-gradients.json"),
         "attention-e4m3": (attention.eight_bits, H200 / "attention-e4m3.json"),
         "eight-bit-sums": (attention.eight_bit_sums, RESULTS / "emulated" / "eight-bit-sums.json"),

@@ -87,6 +87,20 @@ def peers(result: Result) -> list[str]:
     return lines
 
 
+def functions(result: Result) -> list[str]:
+    """Functions of scores and masks, forward and backward, next to FlexAttention: TFLOP/s and the largest error."""
+    columns = ("warploom", "warploom causal", "flex")
+    lines = [
+        "| head_dim, length | block mask | causal=True | FlexAttention | largest error |", "|---|---|---|---|---|",
+    ]  # fmt: skip
+    for case in dict.fromkeys(row["case"] for row in result["rows"]):
+        found = {row["provider"]: row for row in result["rows"] if row["case"] == case}
+        error = max(row["relative_error"] for name, row in found.items() if name != "flex")
+        speeds = [found[name]["tflops"]["median"] if name in found else "" for name in columns]
+        lines.append(f"| {' | '.join(map(str, [case, *speeds, f'{error:.1e}']))} |")
+    return lines
+
+
 def eight_bits(result: Result) -> list[str]:
     """e4m3 next to our own bf16, each alone, where the power limit holds for both."""
     lines = ["| head_dim, length | TFLOP/s | bf16 | times as fast | error |", "|---|---|---|---|---|"]

@@ -39,10 +39,10 @@ def test_a_model_learns_and_its_layers_are_seen_as_they_compute() -> None:
     model, learned = trained(TINY, (TEXT, TEXT), 1.5, "cpu", lambda how: None)
     assert learned.steps > 3 and learned.first_loss == pytest.approx(5.5, abs=0.3)
     assert learned.last_loss < 0.8 * learned.first_loss and learned.held_out_loss < learned.first_loss
-    layers = captured(model, TEXT)
+    layers = captured(model, TEXT, 3)
     assert len(layers) == TINY.layers
     for layer in layers:
-        assert all(each.shape == (2, 2, 70, 64) and each.dtype == torch.bfloat16 for each in layer)
+        assert all(each.shape == (3, 2, 70, 64) and each.dtype == torch.bfloat16 for each in layer)
         assert all(each.is_contiguous() and not each.requires_grad for each in layer)
     assert not torch.equal(layers[0][0], layers[1][0])
 
