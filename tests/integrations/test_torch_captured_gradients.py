@@ -47,8 +47,12 @@ READ = {
 
 @pytest.mark.parametrize("name", READ)
 def test_the_derivatives_by_what_is_read_are_autograds(name: str) -> None:
+    check_reads(READ[name])
+
+
+def check_reads(function: Any) -> None:
+    """The derivatives of a function of the score, two tensors and an index are autograd's."""
     s, x, y = normal(32), normal(32, seed=1), normal(32, seed=2)
-    function = READ[name]
     made = captured(lambda s, b, h, i, j: function(s, x, y, i), "score_mod")
     floats = tuple(number for number, each in enumerate(made.given) if each is not TABLE)
     traced = replace(made.function, wanted=floats)

@@ -10,6 +10,7 @@ Captured arrays become `Lookup`s, indexed by values or numbers; negative indices
 A value may have a `slope`: its derivatives with respect to the score, and to each element read from a captured array
 whose gradient is wanted, which are also values. Derivatives are computed while the function is traced
 (`Function.derive`). Where there is none, at the kinks of abs, minimum and similar functions, the slope is torch's.
+What is computed or read under torch.no_grad(), or detached, has none.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ...isa.dtypes import ALL, DType, f32, pred, s32, u8, u64
 from ...lang import ptx
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
-from . import attention_pointwise  # noqa: F401 - fills the table of functions
+from . import attention_grad_mode, attention_pointwise  # noqa: F401 - the latter fills the table of functions
 from .attention_values import SCORE, Slopes, Value, slope_of, trace_error, where
 
 PACKAGE = str(Path(__file__).parents[2])
@@ -105,7 +106,8 @@ class Function:
             Lookup(handle, *array, note=note) for handle, array, note in zip(handles, self.arrays, notes, strict=True)
         ]
         try:
-            return Value.of(self.call(given, [each if each.ndim else each[()] for each in found]))
+            with attention_grad_mode.of_function():
+                return Value.of(self.call(given, [each if each.ndim else each[()] for each in found]))
         except WarploomError as error:
             error.where = _line_outside(error) or self.where or error.where
             raise
@@ -170,6 +172,10 @@ class Lookup:
         """The same as torch.Tensor.size."""
         return self.shape if axis is None else self.shape[axis]
 
+    def detach(self) -> Lookup:
+        """The same array, of which no read is differentiated."""
+        return Lookup(self._array, self._dtype, self.shape, self._steps, self._at)
+
     def dim(self) -> int:
         """The number of remaining indices."""
         return self.ndim
@@ -185,7 +191,7 @@ class Lookup:
             found = _place(place, length)
             at = at * length + found if self._steps is None else at + found * self._steps[number]
             counted = None if counted is None else at if self._steps is None else counted * length + found
-        note = None if note is None else replace(note, at=counted)
+        note = None if note is None or not attention_grad_mode.enabled() else replace(note, at=counted)
         left = self.shape[len(places) :]
         if left:
             return Lookup(self._array, self._dtype, left, self._steps and self._steps[len(places) :], at, note)

@@ -125,7 +125,9 @@ def _whole_power(x: Value, power: int) -> Value:
             found = x if found is None else found * x
         power >>= 1
         x = x * x if power else x
-    return (Value(1.0) if x.is_float else Value(1)) if found is None else found
+    if found is None:
+        return Value(1.0) if x.is_float else Value(1)
+    return Value(found.held).sloping(found.slope)
 
 
 # -- choices and steps -----------------------------------------------------------------------------------------------
@@ -154,7 +156,7 @@ def _clamped(input: Any, min: Any = None, max: Any = None) -> Value:  # noqa: A0
         value = value._compute(min, ptx.math.max)
     if max is not None:
         value = value._compute(max, ptx.math.min)
-    return Value(value.held, slope)
+    return Value(value.held).sloping(slope)
 
 
 def _clamped_slope(value: Value, low: Value | None, high: Value | None) -> Slopes | None:
@@ -374,6 +376,7 @@ FUNCTIONS |= _COMPARED | {
     "and": lambda a, b: Value.of(a) & b, "or": lambda a, b: Value.of(a) | b, "xor": lambda a, b: Value.of(a) ^ b,
     "lshift": lambda a, b: Value.of(a) << b, "rshift": lambda a, b: Value.of(a) >> b,
     "bitwise_left_shift": lambda a, b: Value.of(a) << b, "bitwise_right_shift": lambda a, b: Value.of(a) >> b,
+    "detach": lambda input: Value.of(input).flat(),
     "full_like": _like, "ones_like": lambda x, **named: _like(x, 1, **named),
     "zeros_like": lambda x, **named: _like(x, 0, **named),
 }  # fmt: skip

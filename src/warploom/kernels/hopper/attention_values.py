@@ -16,6 +16,7 @@ from ...lang import ptx, reg
 from ...lang.predicate import Predicate
 from ...lang.trace import Trace
 from ...lang.values import Register
+from . import attention_grad_mode
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """torch's functions and operators that accept values, by name; filled by `attention_pointwise`."""
@@ -128,8 +129,8 @@ class Value:
         return found.sloping(each(above, lambda slope: slope.flat() / right.flat()))
 
     def sloping(self, slope: Slopes | None) -> Value:
-        """This value, with derivatives."""
-        self.slope = slope
+        """This value, with derivatives, unless it is computed under torch.no_grad()."""
+        self.slope = slope if attention_grad_mode.enabled() else None
         return self
 
     def flat(self) -> Value:
@@ -186,7 +187,7 @@ class Value:
         found = Value(ptx.math.abs(self.floating() if self.is_float else self.integer()))
         if self.slope is not None:
             falling = picked(self.flat() < 0, scaled(self.slope, -1.0), None)
-            found.slope = picked(self.flat() > 0, self.slope, falling)
+            found.sloping(picked(self.flat() > 0, self.slope, falling))
         return found
 
     def __pow__(self, power: Any) -> Value:
