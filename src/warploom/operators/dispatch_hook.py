@@ -12,26 +12,30 @@ from importlib import import_module
 from typing import Any
 
 from ..errors import ArgumentError
+from ..runtime import torch_transforms
 from ..runtime.arrays import root_module
 
 PLUGINS = {"torch": "warploom.integrations.torch", "jax": "warploom.integrations.jax"}
 
 
-def plugin_for(arrays: tuple[Any, ...]) -> Any:
+def plugin_for(arrays: tuple[Any, ...], transforms: bool = False) -> Any:
     """The plug-in that handles a call with these arrays instead of this layer, or None.
 
     It has `dispatch(what, a, b, out, options)`, where `what` is "matmul" or "linear". JAX arrays always have one. Torch
     tensors have one if a gradient is needed, autocast is on, or their class is a subclass (fake, traced, or
-    user-defined).
+    user-defined); with `transforms` also inside of torch.func.
     """
+    transforms = transforms and torch_transforms.active()
     for array in arrays:
         if array is None:
             continue
         root = root_module(array)
         if root in ("jax", "jaxlib"):
             return import_module(PLUGINS["jax"])
-        if root == "torch" and _torch_wants(sys.modules["torch"], array):
-            return import_module(PLUGINS["torch"])
+        if root == "torch":
+            transformed = transforms and torch_transforms.is_transformed(array)
+            if transformed or _torch_wants(sys.modules["torch"], array):
+                return import_module(PLUGINS["torch"])
     return None
 
 

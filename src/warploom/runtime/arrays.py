@@ -20,6 +20,7 @@ from ..errors import ArgumentError, ArgumentTypeError
 from ..isa import dtypes
 from ..isa.dtypes import DType
 from . import dlpack
+from .torch_transforms import check_plain
 
 _wrong_device = partial(ArgumentError, code="wrong-device")
 _wrong_type = partial(ArgumentTypeError, code="wrong-type")
@@ -191,6 +192,7 @@ def _torch_view(tensor: Any, name: str) -> ArrayView:
         raise ArgumentError(
             f"argument `{name}` is a lazily conjugated or negated view", hint="call .resolve_conj().resolve_neg()"
         )
+    check_plain(tensor, name)
     dtype = _dtype(tensor.dtype, name)
     kind = tensor.device.type
     if kind == "cpu":

@@ -59,6 +59,7 @@ class LaunchCache:
         self.tensor_types: frozenset[type] = frozenset()
         self.raw_stream: Callable[[int], int] = int
         self.grad_enabled: Callable[[], bool] = bool
+        self.forward_mode: Any = None
         self._lock = threading.Lock()
 
     def clear(self) -> None:
@@ -77,7 +78,7 @@ class LaunchCache:
         if found is None:
             return False
         check, ready, current, launch = found
-        if not check(*tensors):
+        if not check(*tensors) or self.forward_mode._current_level >= 0:
             return False
         handle = current() if stream is None else stream
         call = ready.get(handle)
@@ -102,6 +103,8 @@ class LaunchCache:
 
     def _create(self, kind: Kind, tensors: Sequence[Any], stream: int | None, aligned: bool = True) -> Any:
         """Launch to new outputs. Returns them, or None if the full path must decide."""
+        if self.forward_mode._current_level >= 0:  # the checks will refuse tensors with tangents
+            return None
         pointers, bits = [], 0
         for tensor in tensors:
             pointer = tensor.data_ptr()
@@ -137,6 +140,8 @@ class LaunchCache:
         if kind is None and static in self.growing:
             kind = self._grown(static, everything, facts)
         if kind is None or any([type(tensor) not in self.tensor_types for tensor in everything]):
+            return None
+        if self.forward_mode._current_level >= 0:
             return None
         if self.grad_enabled():
             watched = everything if self.differentiable else [everything[at] for at in kind.written]
@@ -213,6 +218,7 @@ class LaunchCache:
         if torch is None or {type(tensor) for tensor in everything} - {torch.Tensor, torch.nn.Parameter}:
             return
         self.raw_stream, self.grad_enabled = torch._C._cuda_getCurrentRawStream, torch.is_grad_enabled
+        self.forward_mode = torch.autograd.forward_ad
         self.tensor_types = frozenset({torch.Tensor, torch.nn.Parameter})
         order = {name: at for at, name in enumerate((*tensors, *outs))}
         pointers = tuple(tensor.data_ptr() for tensor in everything)

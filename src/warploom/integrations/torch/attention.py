@@ -29,6 +29,7 @@ from .attention_gradients import check_gradient, of_result, spread, sunken
 from .attention_graphs import in_graphs, traced
 from .custom_operator import define_both
 from .tracing import constant_result, untraced
+from .transforms import folded, looped, transformable
 
 __all__ = ["attend", "flex_attention", "scaled_dot_product_attention"]
 
@@ -71,7 +72,7 @@ def attend(
     left, right = window_pair(window, bool(causal))
     scale = None if scale is None else float(scale)
     named = causal if isinstance(causal, str) else "bottom-right" if causal else ""
-    result, sums = torch.ops.warploom.attention(
+    result, sums = _operator(
         plain(q), plain(k), plain(v), plain(sinks), named, scale, left, right, softcap, layout, fast_accumulation
     )
     return (result, sums) if return_lse else result
@@ -244,10 +245,17 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> 
 def _backward(ctx: Any, grad: Tensor | None, lse_grad: Tensor | None) -> Any:
     q, k, v, sinks, out, lse = ctx.saved_tensors
     grad = of_result(grad, out)
-    dq, dk, dv, sunk = torch.ops.warploom.attention_backward(q, k, v, sinks, out, lse, grad, lse_grad, *ctx.options)
+    dq, dk, dv, sunk = _gradient(q, k, v, sinks, out, lse, grad, lse_grad, *ctx.options)
     return dq, dk, dv, None if sinks is None else sunk, *(None,) * 7
 
 
+def _of_samples(call: Any, samples: int, in_dims: Any, arguments: Any) -> Any:
+    """One call for all, unless there are sinks, which have no batch."""
+    return (folded if arguments[3] is None else looped)(call, samples, in_dims, arguments)
+
+
 _LIBRARY = define_both((SCHEMA, _run, _fake, _backward, _setup), (BACKWARD_SCHEMA, _run_backward, fake_gradients))
+_operator = transformable(torch.ops.warploom.attention, _of_samples, _setup, _backward)
+_gradient = transformable(torch.ops.warploom.attention_backward, _of_samples)
 calls.attention._torchdynamo_inline = attend  # type: ignore[attr-defined]
 untraced(calls.attention)

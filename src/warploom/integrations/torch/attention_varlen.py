@@ -20,6 +20,7 @@ from .attention_forms import fake_gradients, unpacked_window, window_pair
 from .attention_gradients import check_gradient, of_result, spread
 from .custom_operator import define_both
 from .tracing import untraced
+from .transforms import looped, transformable
 
 SCHEMA = (
     "attention_varlen"
@@ -52,7 +53,7 @@ def attend_varlen(
     q, k, v = sixteen_bits(q, k, v)
     left, right = window_pair(window, bool(causal))
     scale = None if scale is None else float(scale)
-    result, sums = torch.ops.warploom.attention_varlen(
+    result, sums = _operator(
         plain(q), plain(k), plain(v), plain(cu_seqlens_q), plain(cu_seqlens_k), plain(sinks), max_seqlen_k,
         bool(causal), scale, left, right, softcap,
     )  # fmt: skip
@@ -117,10 +118,12 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> 
 def _backward(ctx: Any, grad: Tensor | None, lse_grad: Tensor | None) -> Any:
     *tensors, out, lse = ctx.saved_tensors
     grad = of_result(grad, out)
-    dq, dk, dv, sunk = torch.ops.warploom.attention_varlen_backward(*tensors, out, lse, grad, lse_grad, *ctx.options)
+    dq, dk, dv, sunk = _gradient(*tensors, out, lse, grad, lse_grad, *ctx.options)
     return dq, dk, dv, None, None, None if tensors[-1] is None else sunk, *(None,) * 6
 
 
 _LIBRARY = define_both((SCHEMA, _run, _fake, _backward, _setup), (BACKWARD_SCHEMA, _run_backward, _fake_backward))
+_operator = transformable(torch.ops.warploom.attention_varlen, looped, _setup, _backward)
+_gradient = transformable(torch.ops.warploom.attention_varlen_backward, looped)
 sequences.attention_varlen._torchdynamo_inline = attend_varlen  # type: ignore[attr-defined]
 untraced(sequences.attention_varlen)

@@ -42,7 +42,7 @@ def no_second_derivative(of: str, hint: str) -> Callable[..., Any]:
     return refuse
 
 
-_refuse = no_second_derivative(
+refuse_second = no_second_derivative(
     "attention", "torch's scaled_dot_product_attention under sdpa_kernel(SDPBackend.MATH) has one"
 )
 
@@ -53,7 +53,7 @@ def define_both(forward: tuple[Any, ...], backward: tuple[Any, ...]) -> torch.li
     library = torch.library.Library(NAMESPACE, "FRAGMENT")
     define(library, *forward)
     schema, run, fake = backward
-    define(library, schema, run, fake, _refuse, lambda *_, **__: None)
+    define(library, schema, run, fake, refuse_second, lambda *_, **__: None)
     return library
 
 
@@ -64,4 +64,4 @@ class OnceDifferentiable(torch.autograd.Function):
     def forward(ctx: Any, gradient: torch.Tensor, *_: Any) -> torch.Tensor:
         return gradient.view_as(gradient)
 
-    backward = staticmethod(_refuse)
+    backward = staticmethod(refuse_second)

@@ -18,6 +18,7 @@ from ...runtime.launch_cache import LaunchCache
 from ...runtime.launch_template import Launched
 from ...runtime.machine import H200, Machine
 from ...runtime.program import Program
+from ...runtime.torch_transforms import is_transformed
 from ...settings import config as settings
 from ..bind import outside, warned
 from ..binding import Binding
@@ -125,7 +126,7 @@ def attention(
     tensors = {"q": q, "k": k, "v": v} | ({} if sinks is None else {"sinks": sinks}) | scales
     options = {"causal": causal, "scale": scale, "window": window, "softcap": softcap, "layout": layout,
                "fast_accumulation": fast_accumulation}  # fmt: skip
-    attend = getattr(plugin_for(tuple(tensors.values())), "attend", None)
+    attend = getattr(plugin_for(tuple(tensors.values()), transforms=True), "attend", None)
     functions = {"score_mod": score_mod, "mask_mod": mask_mod, "block_mask": block_mask}
     plain_call = all(function is None for function in functions.values())
     if attend is not None and not (scales or numbers):  # a gradient, autocast or a tracer
@@ -137,9 +138,10 @@ def attention(
     if plain_call:
         return compute(tensors, reading, static, out, lse, return_lse, config)
     called = Functional(**functions, layout=layout)
-    wanting = {f"`{name}`, which a function captures": x for name, x in called.captured.items() if wants_gradient(x)}
+    wanting = {f"`{name}`, which a function captures": x for name, x in called.captured.items()
+               if wants_gradient(x) or is_transformed(x)}  # fmt: skip
     if wanting and not (scales or numbers):
-        attend = plugin_for(tuple(wanting.values())).attend
+        attend = plugin_for(tuple(wanting.values()), transforms=True).attend
         return attend(**tensors, **options, **functions, return_lse=return_lse, out=out, lse=lse, config=config)
     refuse_gradients(wanting)
     reading = partial(reading, **functions, contents=called.contents)

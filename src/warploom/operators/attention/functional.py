@@ -8,6 +8,7 @@ the size of the kernel's tiles is known after the first call of a key.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,7 @@ from ...runtime.arrays import view
 from ...runtime.launch_cache import bounded
 from ...runtime.launch_template import Launched
 from .blocks import dense_function, function_of, is_block_mask, well_formed
-from .captured import read
+from .captured import Contents, read
 from .machine import configured, machine_for
 from .mask_lists import MASK_TENSORS, form_of, kinds_for, lists_for, stream_for
 from .request import CheckedCall, Request, exchanged
@@ -98,6 +99,19 @@ def frozen(score_mod: Any, mask_mod: Any, block_mask: Any) -> tuple[dict[str, An
     size = tuple(size) if isinstance(size, list) else size
     kept = SimpleNamespace(**tensors, BLOCK_SIZE=size, seq_lengths=made_for, mask_mod=contents)
     return found | {"block_mask": kept}, arrays
+
+
+def with_arrays(functions: Mapping[str, Any], others: Mapping[int, Any]) -> dict[str, Any]:
+    """The `frozen` functions with other arrays, by the ids of those that they take the place of."""
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, Contents):
+            return replace(value, arrays={name: changed(array) for name, array in value.arrays.items()})
+        if isinstance(value, SimpleNamespace):
+            return SimpleNamespace(**{name: changed(each) for name, each in vars(value).items()})
+        return others.get(id(value), value)
+
+    return {name: changed(each) for name, each in functions.items()}
 
 
 def _tiles_key(static: Any, given: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -57,7 +57,7 @@ def attention_varlen(
     tensors = {"q": q, "k": k, "v": v, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
     scales, numbers = arrays_and_numbers(q_scale=q_scale, k_scale=k_scale, v_scale=v_scale)
     tensors |= ({} if sinks is None else {"sinks": sinks}) | scales
-    attend = getattr(plugin_for((q, k, v, sinks)), "attend_varlen", None)
+    attend = getattr(plugin_for((q, k, v, sinks), transforms=True), "attend_varlen", None)
     if attend is not None and not (scales or numbers or fast_accumulation):  # a gradient, autocast or a tracer
         return attend(
             **tensors, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, causal=causal, scale=scale, window=window,
