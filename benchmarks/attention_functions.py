@@ -1,11 +1,12 @@
 """Time attention under functions of scores and masks, and its gradients, next to FlexAttention.
 
-    python -m benchmarks.attention_functions [--out FILE] [--only WORDS] [--seconds 0.3] [--budget S]
+    python -m benchmarks.attention_functions [--out FILE] [--only WORDS] [--seconds 0.3] [--budget S] [--candidates]
 
 "slopes" are one captured number for each head (ALiBi), "bias" is a learned table of relative positions, whose gradient
 is computed, too, and "documents" adds a mask function to slopes. "warploom" is our `flex_attention` with torch's
 block mask, "warploom causal" is `attention(causal=True)` with the functions alone, and "flex" is torch.compile of
 FlexAttention with the same block mask. Each has the FLOP of its unmasked scores, gradients 2.5 times as many.
+--candidates times other tiles, too.
 """
 
 from __future__ import annotations
@@ -27,8 +28,12 @@ from benchmarks.attention_backward import OF_FORWARD
 from benchmarks.attention_peers import ends_of, scores_seen
 from benchmarks.attention_session import Row, Session, Suite, fits
 from warploom.errors import WarploomError
+from warploom.kernels.hopper.attention_backward_config import BackwardConfig
+from warploom.kernels.hopper.attention_config import Config
 from warploom.lab.attention_operands import AttentionOperands, make
 from warploom.lab.attention_problem import ForwardProblem
+from warploom.operators.attention.backward import BackwardChoice
+from warploom.operators.attention.gradients import gradients as attention_gradients
 
 SUITE = tuple(ForwardProblem(128, 8192, True, data=data) for data in ("slopes", "documents", "bias"))
 MOST_ERROR = 1e-2
@@ -76,16 +81,46 @@ def functions(case: ForwardProblem, device: Any) -> Functions:
     )
 
 
-def ways(case: ForwardProblem, made: AttentionOperands, of: Functions) -> dict[str, Callable[[], torch.Tensor]]:
+def ways(made: AttentionOperands, of: Functions, mask: Any) -> dict[str, Callable[[], torch.Tensor]]:
     """The contenders' forward passes."""
     q, k, v = made.q, made.k, made.v
-    mask = create_block_mask(of.seen, None, None, case.length, case.length, q.device)
     compiled: Any = torch.compile(of_torch, dynamic=False)
     return {
         "warploom": lambda: warploom.torch.flex_attention(q, k, v, of.score_mod, mask),
         "warploom causal": lambda: warploom.attention(q, k, v, causal=True, score_mod=of.score_mod, mask_mod=of.same),
         "flex": lambda: compiled(q, k, v, of.score_mod, mask),
     }
+
+
+def candidates(made: AttentionOperands, of: Functions, mask: Any) -> dict[str, Callable[[], torch.Tensor]]:
+    """Forward passes in other tiles."""
+    q, k, v = made.q, made.k, made.v
+    small, causal = Config(keys=64, key_stages=4, value_stages=4, renewed=True), {"causal": True, "mask_mod": of.same}
+    options: dict[str, dict[str, Any]] = {
+        "warploom, 64 keys": {"block_mask": mask, "config": small},
+        "warploom causal, 64 keys": causal | {"config": small},
+        "warploom causal, 96 keys": causal | {"config": replace(small, keys=96, key_stages=3, value_stages=3)},
+    }
+    return {
+        name: partial(warploom.attention, q, k, v, score_mod=of.score_mod, **each) for name, each in options.items()
+    }
+
+
+def gradient_candidates(made: AttentionOperands, of: Functions, grad: torch.Tensor) -> dict[str, Call]:
+    """Gradients of q, k and v under causal=True in other tiles."""
+    tensors: dict[str, Any] = {"q": made.q, "k": made.k, "v": made.v}
+    seen: dict[str, Any] = {"causal": True, "score_mod": of.score_mod, "mask_mod": of.same}
+    with torch.no_grad():
+        out, lse = warploom.attention(**tensors, return_lse=True, **seen)
+
+    def call(tile: int) -> Sequence[torch.Tensor]:
+        found = attention_gradients(
+            tensors, out, lse, grad, scale=None, softcap=None, window=None, layout="bhsd",
+            choice=BackwardChoice(BackwardConfig(tile, ds_stages=1)), **seen,
+        )  # fmt: skip
+        return found.dq, found.dk, found.dv
+
+    return {f"warploom causal, {tile} queries": partial(call, tile) for tile in (32, 64)}
 
 
 def exact(case: ForwardProblem, made: AttentionOperands, of: Functions, grad: torch.Tensor) -> list[torch.Tensor]:
@@ -111,7 +146,7 @@ def exact(case: ForwardProblem, made: AttentionOperands, of: Functions, grad: to
 def error(found: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> float:
     """The largest relative error of the first head. found: (B, H, …) of results, (H, …) of learned tensors."""
     firsts = (x[:, 0] if x.ndim == 4 else x[0] for x in found)
-    pairs = zip(firsts, wanted, strict=True)
+    pairs = zip(firsts, wanted, strict=False)  # of a candidate without the learned tensors
     return float(f"{max(float((x.double() - y).norm() / y.norm()) for x, y in pairs):.4g}")
 
 
@@ -152,12 +187,16 @@ def measure(case: ForwardProblem, session: Session, device: str = "cuda") -> Ite
     (made,) = make(replace(case, data="normal"), 1, device)
     of, grad = functions(case, device), torch.randn_like(made.q)
     wanted = exact(case, made, of, grad)
-    calls = ways(case, made, of)
+    mask = create_block_mask(of.seen, None, None, case.length, case.length, made.q.device)
+    calls = ways(made, of, mask)
     times = scores_seen(case) / case.seen if case.data == "documents" else 1.0
-    prepare = {name: partial(forward, call) for name, call in calls.items()}
+    others = candidates(made, of, mask) if session.asked.candidates else {}
+    prepare = {name: partial(forward, call) for name, call in (calls | others).items()}
     yield from rows(case, right(case, prepare, wanted[:1], session), session, times)
     inputs = [each.requires_grad_() for each in (made.q, made.k, made.v)]
     prepare = {name: partial(gradients, call, [*inputs, *of.learned], grad) for name, call in calls.items()}
+    if session.asked.candidates:
+        prepare |= {name: lambda call=call: call for name, call in gradient_candidates(made, of, grad).items()}
     last = replace(case, data=f"{case.data}, gradients")
     yield from rows(last, right(last, prepare, wanted[1:], session), session, OF_FORWARD * times)
 
@@ -183,7 +222,9 @@ def told(rows: Sequence[Row]) -> str:
 
 def main(words: Sequence[str]) -> int:
     suite = Suite("attention-functions", __doc__, SUITE, fits, measure, told, seconds=0.3)
-    return suite.run(suite.parser().parse_args(words))
+    parser = suite.parser()
+    parser.add_argument("--candidates", action="store_true", help="other tiles, too")
+    return suite.run(parser.parse_args(words))
 
 
 if __name__ == "__main__":

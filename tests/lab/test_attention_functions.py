@@ -37,13 +37,19 @@ def test_each_pass_has_a_row_of_each_contender(data: str, monkeypatch: pytest.Mo
     fake.compile = lambda function, **options: formula
     monkeypatch.setattr(attention_functions, "torch", fake)
     monkeypatch.setattr(attention_peers, "MEAN_LENGTH", 40)
-    session = Session(argparse.Namespace(seconds=0.1), Gpu(), PowerMeter(), Watchdog(lambda who: None))  # type: ignore[arg-type]
+    session = Session(
+        argparse.Namespace(seconds=0.1, candidates=data == "bias"), Gpu(), PowerMeter(), Watchdog(lambda who: None)
+    )  # type: ignore[arg-type]
     case = ForwardProblem(64, 100, True, batch=2, heads=1, data=data)
     with torch.no_grad():
         rows = list(attention_functions.measure(case, session, "cpu"))
-    assert [row["provider"] for row in rows] == 2 * ["warploom", "warploom causal", "flex"]
-    assert {row["case"].endswith("gradients") for row in rows[3:]} == {True}
-    forward, backward = rows[0], rows[3]
+    both = [
+        [row for row in rows if row["case"].endswith("gradients") is of_gradients] for of_gradients in (False, True)
+    ]
+    for of_pass in both:
+        assert [row["provider"] for row in of_pass[:3]] == ["warploom", "warploom causal", "flex"]
+        assert (len(of_pass) > 4) is session.asked.candidates
+    forward, backward = (of_pass[0] for of_pass in both)
     assert backward["tflops"]["median"] == pytest.approx(2.5 * forward["tflops"]["median"], abs=0.2)
     assert max(row["relative_error"] for row in rows) < 6e-3
     assert len(tables_attention.functions({"rows": rows})) == 4
