@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from .operators import rotary_embedding as rotary_embedding
     from .operators.attention.calls import attention as attention
     from .operators.attention.decode import attention_decode as attention_decode
-    from .operators.attention.gradients import attention_backward as attention_backward
-    from .operators.attention.gradients import attention_varlen_backward as attention_varlen_backward
+    from .operators.attention.gradient_calls import attention_backward as attention_backward
+    from .operators.attention.gradient_calls import attention_varlen_backward as attention_varlen_backward
     from .operators.attention.sequences import attention_varlen as attention_varlen
     from .runtime import H200 as H200
     from .runtime import Program as Program
@@ -53,8 +53,8 @@ _HOME_OF = {
     **dict.fromkeys(("emulate", "launch", "predict", "trace", "TensorMap", "Struct", "Program", "H200"), "runtime"),
     **dict.fromkeys(("matmul", "linear", "grouped_matmul", "quantize", "rms_norm", "rotary_embedding"), "operators"),
     "attention": "operators.attention.calls",
-    "attention_backward": "operators.attention.gradients",
-    "attention_varlen_backward": "operators.attention.gradients",
+    "attention_backward": "operators.attention.gradient_calls",
+    "attention_varlen_backward": "operators.attention.gradient_calls",
     "attention_decode": "operators.attention.decode",
     "attention_varlen": "operators.attention.sequences",
     "Report": "emulator.diagnosis.report",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import warploom.torch as wt  # noqa: E402
 from tests.errors import refused  # noqa: E402
 from warploom.errors import ArgumentError, ArgumentTypeError  # noqa: E402
 from warploom.kernels.hopper.attention_config import Config  # noqa: E402
+from warploom.operators.attention.blocks import dense_kinds  # noqa: E402
 
 pytestmark = pytest.mark.full
 SLOW = pytest.mark.slow
@@ -247,6 +249,30 @@ def test_block_masks_that_are_malformed_or_too_short_are_refused(change):
         setattr(mask, name, value)
     with refused("wrong-shape"):
         warploom.attention(q, k, v, block_mask=mask)
+
+
+@pytest.mark.parametrize("change, code", [
+    ({"kv_indices": torch.ones(1, 1, 1, 2)}, "wrong-type"), ({"kv_num_blocks": torch.ones(1, 1, 1)}, "wrong-type"),
+    ({"kv_indices": torch.full((1, 1, 1, 2), 2)}, "argument"),
+    ({"kv_indices": torch.full((1, 1, 1, 2), -1)}, "argument"),
+    ({"kv_num_blocks": torch.full((1, 1, 1), 3)}, "argument"),
+    ({"kv_num_blocks": torch.full((1, 1, 1), -1)}, "argument"),
+    ({"full_kv_num_blocks": torch.full((1, 1, 1), 3)}, "argument"),
+])  # fmt: skip
+def test_block_masks_of_blocks_that_there_are_not_are_refused(change, code):
+    q, k, v = (torch.randn(1, 1, length, 64).bfloat16() for length in (64, 128, 128))
+    mask = create_block_mask(windowed, None, None, 64, 128, device="cpu", BLOCK_SIZE=64)
+    for name, value in change.items():
+        setattr(mask, name, value)
+    with refused(code):
+        warploom.attention(q, k, v, block_mask=mask)
+
+
+def test_on_a_gpu_blocks_that_there_are_not_count_as_none():
+    """Their numbers are not waited for there."""
+    counts, indices = torch.full((1, 1, 2), 2), torch.tensor([[[[1, 7], [-3, 0]]]])
+    mask = types.SimpleNamespace(kv_num_blocks=counts, kv_indices=indices, full_kv_num_blocks=None)
+    assert dense_kinds(mask).tolist() == [[[[0, 1], [1, 0]]]]
 
 
 def test_a_function_that_is_made_anew_with_other_numbers_is_another():

@@ -89,6 +89,7 @@ def test_gradients_are_those_of_float64(name: str) -> None:
     assert all(near(one, other) for one, other in zip(found, wanted, strict=True))
 
 
+@pytest.mark.sample(0, all=5)
 @pytest.mark.parametrize("name", WAYS)
 @pytest.mark.parametrize("in_dims", [(0, 0, 0), (0, None, None), (None, 0, 0)])
 def test_vmap_calls_for_each_sample(name: str, in_dims: tuple[Any, ...]) -> None:
@@ -97,6 +98,7 @@ def test_vmap_calls_for_each_sample(name: str, in_dims: tuple[Any, ...]) -> None
     assert near(vmap(call, in_dims)(*tensors), vmap(formula, in_dims)(*tensors))
 
 
+@pytest.mark.sample(0, all=2)
 @pytest.mark.parametrize("name", WAYS)
 def test_gradients_of_each_sample(name: str) -> None:
     call, formula, make = WAYS[name]

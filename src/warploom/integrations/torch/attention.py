@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ...errors import ArgumentError, ArgumentTypeError
 from ...operators.attention import calls, gradients
+from ...operators.attention.gradient_calls import attention_backward
 from ...operators.attention.request import check_options, fits_head
 from .arguments import SIXTEEN, end_graph, plain
 from .attention_forms import fake_gradients, fake_results, options_of, window_pair
@@ -71,11 +72,42 @@ def attend(
         return (result, sums) if return_lse else result
     left, right = window_pair(window, bool(causal))
     scale = None if scale is None else float(scale)
-    named = causal if isinstance(causal, str) else "bottom-right" if causal else ""
     result, sums = _operator(
-        plain(q), plain(k), plain(v), plain(sinks), named, scale, left, right, softcap, layout, fast_accumulation
+        plain(q),
+        plain(k),
+        plain(v),
+        plain(sinks),
+        named(causal),
+        scale,
+        left,
+        right,
+        softcap,
+        layout,
+        fast_accumulation,
     )
     return (result, sums) if return_lse else result
+
+
+def traced_backward(
+    q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, grad: Tensor, *, causal: bool | str = False,
+    scale: float | None = None, window: Any = None, softcap: float | None = None, sinks: Tensor | None = None,
+    score_mod: Any = None, mask_mod: Any = None, block_mask: Any = None, layout: str = "bhsd",
+    lse_grad: Tensor | None = None, deterministic: bool = True,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """`warploom.attention_backward` in a graph."""
+    if not (score_mod is mask_mod is block_mask is None and deterministic is True):
+        end_graph("attention_backward is an operator without functions of scores and masks, in a fixed order")
+    left, right = window_pair(window, bool(causal))
+    dq, dk, dv, _ = torch.ops.warploom.attention_backward(
+        plain(q), plain(k), plain(v), plain(sinks), plain(out), plain(lse), plain(grad), plain(lse_grad),
+        named(causal), None if scale is None else float(scale), left, right, softcap, layout,
+    )  # fmt: skip
+    return dq, dk, dv
+
+
+def named(causal: bool | str) -> str:
+    """The mask as an operator takes it."""
+    return causal if isinstance(causal, str) else "bottom-right" if causal else ""
 
 
 def refuse_outputs(out: Any, lse: Any, config: Any) -> None:
@@ -259,3 +291,5 @@ _operator = transformable(torch.ops.warploom.attention, _of_samples, _setup, _ba
 _gradient = transformable(torch.ops.warploom.attention_backward, _of_samples)
 calls.attention._torchdynamo_inline = attend  # type: ignore[attr-defined]
 untraced(calls.attention)
+attention_backward._torchdynamo_inline = traced_backward  # type: ignore[attr-defined]
+untraced(attention_backward)

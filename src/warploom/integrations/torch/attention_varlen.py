@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ...errors import ArgumentError
 from ...operators.attention import gradients, sequences
+from ...operators.attention.gradient_calls import attention_varlen_backward
 from ...operators.attention.request import check_from_ends, check_longest, check_options
 from .arguments import plain
 from .attention import check_tensors, refuse_outputs, sixteen_bits
@@ -58,6 +59,20 @@ def attend_varlen(
         bool(causal), scale, left, right, softcap,
     )  # fmt: skip
     return (result, sums) if return_lse else result
+
+
+def traced_varlen_backward(
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, out: Tensor, lse: Tensor, grad: Tensor,
+    *, causal: bool = False, scale: float | None = None, window: Any = None, softcap: float | None = None,
+    sinks: Tensor | None = None, lse_grad: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """`warploom.attention_varlen_backward` in a graph."""
+    left, right = window_pair(window, bool(causal))
+    tensors = map(plain, (q, k, v, cu_seqlens_q, cu_seqlens_k, sinks, out, lse, grad, lse_grad))
+    dq, dk, dv, _ = torch.ops.warploom.attention_varlen_backward(
+        *tensors, bool(causal), None if scale is None else float(scale), left, right, softcap
+    )
+    return dq, dk, dv
 
 
 def _run(
@@ -127,3 +142,5 @@ _operator = transformable(torch.ops.warploom.attention_varlen, looped, _setup, _
 _gradient = transformable(torch.ops.warploom.attention_varlen_backward, looped)
 sequences.attention_varlen._torchdynamo_inline = attend_varlen  # type: ignore[attr-defined]
 untraced(sequences.attention_varlen)
+attention_varlen_backward._torchdynamo_inline = traced_varlen_backward  # type: ignore[attr-defined]
+untraced(attention_varlen_backward)

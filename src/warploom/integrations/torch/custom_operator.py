@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ...errors import ArgumentError
+from .tracing import untraced
 
 NAMESPACE = "warploom"
 DEVICES = ("CPU", "CUDA")
@@ -25,6 +26,7 @@ def define(
         backward, setup: its gradient, and what is kept for it; without them it has none.
     """
     name = schema.partition("(")[0]
+    untraced(run)  # a graph that has broken around torch.func or autograd.grad would trace how kernels are made
     library.define(schema)
     for device in DEVICES:
         library.impl(name, run, device)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ...errors import ArgumentError
 from ...runtime.torch_transforms import active
+from .arguments import end_graph
 from .custom_operator import refuse_second
 
 Call = Callable[..., Any]
@@ -36,14 +37,16 @@ def transformable(
         return vmap(Transformed.apply, info.batch_size, in_dims, arguments)
 
     methods = {
-        "forward": call, "setup_context": setup or _nothing, "backward": backward or refuse_second, "vmap": of_samples,
-        "jvp": _no_forward_mode,
+        "forward": call, "setup_context": setup or _nothing, "backward": backward or refuse_second,
+        "vmap": of_samples, "jvp": _no_forward_mode,
     }  # fmt: skip
     Transformed: Any = type("Transformed", (torch.autograd.Function,), {  # noqa: N806
         name: staticmethod(method) for name, method in methods.items()
     })  # fmt: skip
 
     def called(*arguments: Any) -> Any:
+        if active() and torch.compiler.is_compiling():
+            end_graph("attention inside of torch.func is not in graphs")
         return Transformed.apply(*arguments) if always or active() else call(*arguments)
 
     return called

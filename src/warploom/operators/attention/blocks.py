@@ -40,6 +40,7 @@ def check_block_mask(mask: Any, queries: tuple[int, ...], keys: int, place: str)
             f"{_shape(mask.kv_num_blocks)}",
             hint="make it with create_block_mask or BlockMask.from_kv_blocks", code="wrong-shape",
         )  # fmt: skip
+    _check_lists(mask)
     batch, length, heads, _ = queries
     indices, (height, width) = mask.kv_indices, mask.BLOCK_SIZE
     blocks = -(-length // height), -(-keys // width)
@@ -60,6 +61,38 @@ def check_block_mask(mask: Any, queries: tuple[int, ...], keys: int, place: str)
     found = view(indices, "block_mask").place
     if found != place:
         raise ArgumentError("`block_mask` is on another device", expected=place, got=found, hint="use .to(device)")
+
+
+def _check_lists(mask: Any) -> None:
+    """Raise unless the lists hold numbers of blocks that there are. On a GPU their values are not waited for: numbers
+    of blocks that there are not count as none."""
+    for counts, indices in _lists(mask):
+        count = indices.shape[-1]
+        if any(each.is_floating_point() or each.is_complex() for each in (counts, indices)):
+            raise ArgumentTypeError(
+                "the lists of `block_mask` are not whole numbers", expected="int32",
+                got=f"{counts.dtype} counts of {indices.dtype} block numbers", code="wrong-type",
+            )  # fmt: skip
+        if indices.device.type != "cpu" or not count:
+            continue
+        listed = indices[_listed(counts, indices)]
+        if bool((counts < 0).any() or (counts > count).any() or (listed < 0).any() or (listed >= count).any()):
+            raise ArgumentError(
+                "`block_mask` lists blocks of keys that there are not", expected=f"up to {count} of 0 to {count - 1}",
+                got=f"up to {int(counts.max())} of {int(indices.min())} to {int(indices.max())}",
+                hint="make it with create_block_mask or BlockMask.from_kv_blocks",
+            )  # fmt: skip
+
+
+def _lists(mask: Any) -> list[tuple[Any, Any]]:
+    """The counts and block numbers of partial blocks, and of full ones if there are lists of them."""
+    full = getattr(mask, "full_kv_num_blocks", None), getattr(mask, "full_kv_indices", None)
+    return [(mask.kv_num_blocks, mask.kv_indices), *([] if full[0] is None else [full])]
+
+
+def _listed(counts: Any, indices: Any) -> Any:
+    """True where a block number counts."""
+    return sys.modules["torch"].arange(indices.shape[-1], device=indices.device) < counts[..., None]
 
 
 def well_formed(mask: Any) -> bool:
@@ -145,16 +178,14 @@ def dense_function(mask: Any, kinds: Any) -> Any:
 
 def _kinds(torch: Any, mask: Any) -> Any:
     """Return 0, `PARTIAL` or `FULL` for each block: (…, blocks of queries, blocks of keys)."""
-    kinds = _dense(torch, mask.kv_num_blocks, mask.kv_indices) * PARTIAL
-    if mask.full_kv_num_blocks is None:
-        return kinds
-    return torch.maximum(kinds, _dense(torch, mask.full_kv_num_blocks, mask.full_kv_indices) * FULL)
+    kinds, *full = (_dense(torch, *each) for each in _lists(mask))
+    return torch.maximum(kinds * PARTIAL, full[0] * FULL) if full else kinds * PARTIAL
 
 
 def _dense(torch: Any, numbers: Any, indices: Any) -> Any:
     """Return 1 for each listed block, else 0: (…, blocks of queries, blocks of keys)."""
     count = indices.shape[-1]
-    listed = torch.arange(count, device=indices.device) < numbers[..., None]
+    listed = _listed(numbers, indices) & (indices >= 0) & (indices < count)
     into = torch.zeros(*indices.shape[:-1], count + 1, dtype=torch.int32, device=indices.device)
     return into.scatter_(-1, torch.where(listed, indices, count).long(), 1)[..., :count]
 
