@@ -32,8 +32,8 @@ def limit(
     moved = float((m * k + n * k) * operand_bytes + 2 * m * n)
     narrow = dtype in NARROW
     work = Work(
-        warpgroup_flops=0.0 if narrow else flops, narrow_flops=flops if narrow else 0.0, filled=moved, dram=moved,
-        zeros=zeros,
+        warpgroup_flops=0.0 if narrow else flops, narrow_flops=flops if narrow else 0.0, read=moved,
+        received=moved, dram=moved, zeros=zeros,
     )  # fmt: skip
     rate = SMS["H200"] * FLOP_PER_CLOCK["sm_90a"][dtype] * 1e9
     memory = moved / MEMORY_BANDWIDTH["H200"]
