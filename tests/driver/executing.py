@@ -59,15 +59,17 @@ class Living:
     """Finds the tensors that live in this process.
 
     The first search takes what it has looked through from the garbage collector's lists: what torch has imported is
-    a million objects, through which every launch would look again.
+    a million objects, through which every launch would look again. It begins with what a fork server has taken already.
     """
 
     def __init__(self) -> None:
         self.earlier: list[weakref.ref[torch.Tensor]] | None = None
 
     def tensors(self) -> list[torch.Tensor]:
+        if first := self.earlier is None:
+            gc.unfreeze()
         listed = [found for found in gc.get_objects() if issubclass(type(found), torch.Tensor)]
-        if self.earlier is None:
+        if first:
             self.earlier = [weakref.ref(tensor) for tensor in listed]
             gc.freeze()
             return listed
