@@ -22,6 +22,7 @@ import pytest
 
 from tests import thinning
 
+pytest_plugins = ["tests.driver.mock_gpu"]
 OPTIONAL = ("torch", "jax", "triton")
 NO_GPU = "no GPU here"
 

@@ -1,6 +1,6 @@
 /* A mock CUDA driver for machines without a GPU: it has no device, executes nothing itself, and logs every call.
 
-   Built by tests/driver/conftest.py as libcuda.so.1. Each call appends a line to the file that FAKE_CUDA_LOG names.
+   Built by tests/driver/mock_gpu.py as libcuda.so.1. Each call appends a line to the file that FAKE_CUDA_LOG names.
    "Device memory" is host memory. Environment variables inject faults. A listener (tests/driver/executing.py) is called
    for each launch and returns its status. */
 #include <cuda.h>

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.driver.mock_gpu import IMPORTED
+
 pytestmark = pytest.mark.usefixtures("needs_ptxas")
 
 
@@ -263,7 +265,7 @@ sets = [(torch.zeros(64), torch.zeros(64)) for _ in range(3)]
 def with_torch(pretend):
     """Run a script in which torch's CPU tensors count as GPU tensors."""
     pytest.importorskip("torch")
-    return lambda script: pretend(TORCH + script, imported=("torch",))
+    return lambda script: pretend(TORCH + script, imported=IMPORTED)
 
 
 def test_a_call_with_known_arrays_is_not_checked_again(with_torch):

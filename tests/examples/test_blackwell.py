@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.driver.conftest import HERE, fake_driver, needs_ptxas, pretended  # noqa: F401 - fixtures
+from tests.driver.mock_gpu import HERE, pretended
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "blackwell"
 
@@ -75,7 +75,7 @@ def test_the_check_runs_each_case_in_a_process_and_writes_a_report(tmp_path: Pat
 @pytest.mark.full
 @pytest.mark.usefixtures("needs_ptxas")
 def test_an_owner_of_a_pretended_b200_gets_a_report_that_shows_the_one_case_that_differs(
-    fake_driver: Path,  # noqa: F811
+    fake_driver: Path,
     tmp_path: Path,
 ):
     """The program as it is, with a driver that executes by the emulator and turns a bit after one kernel."""

@@ -9,7 +9,6 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tests.driver.conftest import fake_driver, fork_servers, needs_ptxas, pretend  # noqa: E402, F401 - fixtures
 
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("needs_ptxas")]
 
@@ -49,7 +48,7 @@ IMPORTED = "torch", "warploom.torch", "tests.driver.executing", "tests.integrati
 
 
 @pytest.mark.slow
-def test_weights_that_change_count_in_the_next_call(pretend):  # noqa: F811
+def test_weights_that_change_count_in_the_next_call(pretend):
     pretend(
         MODEL
         + """
@@ -72,7 +71,7 @@ with torch.no_grad():
 
 
 @pytest.mark.slow
-def test_copies_of_a_model_compute_by_themselves(pretend):  # noqa: F811
+def test_copies_of_a_model_compute_by_themselves(pretend):
     pretend(
         MODEL
         + """
@@ -91,7 +90,7 @@ with torch.no_grad():
 
 
 @pytest.mark.slow
-def test_hooks_of_layers_and_of_all_modules_are_called(pretend):  # noqa: F811
+def test_hooks_of_layers_and_of_all_modules_are_called(pretend):
     pretend(
         MODEL
         + """
@@ -117,7 +116,7 @@ with torch.no_grad():
     )
 
 
-def test_a_repeated_call_is_not_checked_again_and_gradients_modes_and_streams_are_those_of_each_call(pretend):  # noqa: F811
+def test_a_repeated_call_is_not_checked_again_and_gradients_modes_and_streams_are_those_of_each_call(pretend):
     log = pretend(
         MODEL
         + """

@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch")
 
 from benchmarks import reference_texts as program  # noqa: E402
 from benchmarks import render, status  # noqa: E402
-from tests.driver.conftest import fake_driver, fork_servers, needs_ptxas, pretend  # noqa: E402, F401 - fixtures
-from tests.operators.conftest import IMPORTED, TENSORS  # noqa: E402
+from tests.driver.mock_gpu import IMPORTED  # noqa: E402
+from tests.operators.conftest import TENSORS  # noqa: E402
 from warploom import operators  # noqa: E402
 from warploom.kernels.hopper.small_m_config import SmallMConfig  # noqa: E402
 from warploom.lab import evidence, operands  # noqa: E402
@@ -211,7 +211,7 @@ for duel in program.DUELS:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("needs_ptxas")
-def test_on_a_gpu_every_text_is_launched_as_it_says_at_once_and_again_on_the_stream_of_the_time(pretend: Any) -> None:  # noqa: F811
+def test_on_a_gpu_every_text_is_launched_as_it_says_at_once_and_again_on_the_stream_of_the_time(pretend: Any) -> None:
     log = "\n".join(pretend(TENSORS + LAUNCHES, imported=IMPORTED))
     asked = dict(part.split("\n", 1) for part in log.split("text ")[1:])
     assert list(asked) == [duel.text for duel in program.DUELS]

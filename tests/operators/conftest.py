@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.driver.conftest import fake_driver, fork_servers, needs_ptxas, pretend  # noqa: F401 - fixtures
+from tests.driver.mock_gpu import IMPORTED
 from warploom.operators.bind import warned
 
 TENSORS = """
@@ -19,11 +19,10 @@ torch._C._cuda_getCurrentRawStream = lambda index: stream
 stream = 0x40
 def bf16(*shape): return torch.randn(shape).bfloat16()
 """
-IMPORTED = "torch", "warploom.operators.calls"
 
 
 @pytest.fixture
-def on_gpu(pretend):  # noqa: F811
+def on_gpu(pretend):
     """Run a script in which torch's CPU tensors are taken for a GPU's; gives back what the driver was asked."""
     pytest.importorskip("torch")
     return lambda script, **variables: pretend(TENSORS + script, imported=IMPORTED, **variables)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import warploom
-from tests.driver.conftest import fake_driver, needs_ptxas, pretend  # noqa: F401 - fixtures
 from tests.operators.test_matmul import assert_close, draw, laid_out
 from warploom.errors import ArgumentError, UnprovenWarning, WrongResultError
 from warploom.kernels.blackwell import gemm, grouped, small_m
@@ -238,7 +237,7 @@ B200_OF_12 = {"FAKE_CUDA_CAPABILITY": 100, "FAKE_CUDA_SMS": 12}
 
 @pytest.mark.full
 @pytest.mark.usefixtures("needs_ptxas")
-def test_a_pretended_b200_that_executes_gives_right_products_and_is_told_of_once(pretend):  # noqa: F811
+def test_a_pretended_b200_that_executes_gives_right_products_and_is_told_of_once(pretend):
     log = pretend(EXECUTED + """
 with pytest.warns(errors.UnprovenWarning) as said:
     assert product() < 0.2
@@ -252,7 +251,7 @@ assert found.family == "blackwell", found
 
 @pytest.mark.full
 @pytest.mark.usefixtures("needs_ptxas")
-def test_a_first_result_with_one_wrong_bit_is_an_error_and_no_other_is_looked_at(pretend):  # noqa: F811
+def test_a_first_result_with_one_wrong_bit_is_an_error_and_no_other_is_looked_at(pretend):
     pretend(EXECUTED + """
 warnings.simplefilter("ignore")
 with pytest.raises(errors.WrongResultError) as caught:

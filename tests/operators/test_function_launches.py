@@ -13,7 +13,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.operators.conftest import IMPORTED, TENSORS  # noqa: E402
+from tests.driver.mock_gpu import IMPORTED  # noqa: E402
+from tests.operators.conftest import TENSORS  # noqa: E402
 from tests.operators.test_launch_anywhere import MOVING, launches  # noqa: E402
 from warploom.operators.attention.captured import captured, read  # noqa: E402
 from warploom.operators.attention.mask_lists import MASK_TENSORS, MaskCache  # noqa: E402

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.operators.conftest import IMPORTED, TENSORS
+from tests.driver.mock_gpu import IMPORTED
+from tests.operators.conftest import TENSORS
 
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("needs_ptxas")]
 
