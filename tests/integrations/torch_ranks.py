@@ -15,7 +15,7 @@ import torch.multiprocessing as processes
 def preloaded() -> str:
     """A start method for processes that have imported torch already, which takes each of them seconds."""
     context = processes.get_context("forkserver")
-    context.set_forkserver_preload(["torch.distributed", "warploom.integrations.torch.distributed"])
+    context.set_forkserver_preload(["tests.integrations.rank_modules"])
     return "forkserver"
 
 
