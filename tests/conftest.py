@@ -35,7 +35,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Choose what hypothesis draws, what counts as not installed, and a folder for builds that is not the user's."""
-    gc.set_threshold(200_000, 10, 10)  # with Python's own it takes a fifth of the time in which tests are collected
+    # With Python's own thresholds, garbage takes a fifth of the time. torch would look for it after each compilation.
+    gc.set_threshold(1_000_000, 20, 100)
+    os.environ.setdefault("TORCH_DYNAMO_RUN_GC_AFTER_COMPILE", "0")
     # pytest rewrites the assertions of each package that brings a plugin, so the whole of ours. Each process would
     # compile it again, and tests would run another text than users do.
     config.pluginmanager.rewrite_hook._must_rewrite.discard("warploom")
