@@ -17,7 +17,7 @@ def test_every_kernel_is_recorded_and_nothing_else():
     assert sorted(GOLDEN) == sorted(case.name for case in CASES)
 
 
-@pytest.mark.sample(3, all=4)
+@pytest.mark.sample(3, all=3)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_same_bits_as_the_gpu(case: Whole):
     report = case.kernel.emulate(*case.arguments, check=False, numerics="hardware", machine=H200(sms=2))

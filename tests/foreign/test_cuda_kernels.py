@@ -42,7 +42,7 @@ def normal(*shape: int, dtype: object = np.float32, seed: int = 0) -> np.ndarray
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
-@pytest.mark.sample(2, all=3)
+@pytest.mark.sample(2, all=2)
 @pytest.mark.parametrize("m, n, k", [(64, 64, 16), (70, 131, 37), (1, 1, 1)])
 @pytest.mark.parametrize("entry, dtype, tile", [("single", np.float32, 64), ("twofold", np.float64, 32)])
 def test_tiled_product_on_cuda_cores(entry: str, dtype: type, tile: int, m: int, n: int, k: int) -> None:

@@ -44,7 +44,7 @@ decode = pytest.mark.parametrize("kernel", DECODE, ids=names)
 schedules = pytest.mark.parametrize("schedule, seed", SCHEDULES)
 
 
-@pytest.mark.sample(3, all=7)
+@pytest.mark.sample(3, all=4)
 @large
 @pytest.mark.parametrize("more_steps", [0, 1, 4])
 def test_one_tile_of_few_k_tiles(kernel: Large, more_steps: int) -> None:
@@ -53,7 +53,7 @@ def test_one_tile_of_few_k_tiles(kernel: Large, more_steps: int) -> None:
     assert_product(run(kernel, problem), problem.expected)
 
 
-@pytest.mark.sample(3, all=7)
+@pytest.mark.sample(3, all=4)
 @large
 @pytest.mark.parametrize("m, n, k", [(8, 8, -48), (-40, -24, 16), (-136, 16, 48)])
 def test_ragged_edges_are_zero_filled_and_clipped(kernel: Large, m: int, n: int, k: int) -> None:
@@ -72,7 +72,7 @@ def test_persistent_clusters_share_the_tiles(kernel: Large, clusters: int) -> No
     assert_product(run(kernel, problem), problem.expected)
 
 
-@pytest.mark.sample(2, all=7)
+@pytest.mark.sample(2, all=3)
 @large
 @schedules
 def test_every_schedule_gives_the_same_bits(kernel: Large, schedule: str, seed: int) -> None:

@@ -37,7 +37,7 @@ def assert_right(cache: Cache, error: float = ERROR, **how) -> None:
     np.testing.assert_allclose(lse[finite], sums[finite], rtol=LSE_ERROR, atol=LSE_ERROR)
 
 
-@pytest.mark.sample(2, all=5)
+@pytest.mark.sample(2, all=2)
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "random", "starve", "pct"])
 @pytest.mark.parametrize("lengths", [(1,), (63, 65), (64, 0, 1), (129, 300)], ids=str)
 @pytest.mark.parametrize("page", [0, 16, 64])
@@ -298,7 +298,7 @@ FASTER = {
 }  # fmt: skip
 
 
-@pytest.mark.sample(1, all=2)
+@pytest.mark.sample(1, all=1)
 @pytest.mark.parametrize("schedule", ["random", "eager", "lazy", "starve", "pct"])
 @pytest.mark.parametrize("page", [16, 1, 0])
 @pytest.mark.parametrize("changes", FASTER.values(), ids=FASTER)

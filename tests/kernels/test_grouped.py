@@ -89,7 +89,7 @@ def test_tiles_of_one_wide_consumer_and_of_two_with_128_rows_each(config: Config
     check(config, *contiguous([70, 0, 300, 1]), n=264, k=72)
 
 
-@pytest.mark.sample(2, all=3)
+@pytest.mark.sample(2, all=2)
 @pytest.mark.parametrize("product", [Product(), Product(e4m3, e4m3)], ids=str)
 @pytest.mark.parametrize("config", [CONFIG, SMALL_GROUPS], ids=Config.name)
 def test_it_is_built_without_spills_and_remarks(config: Config, product: Product):

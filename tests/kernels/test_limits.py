@@ -100,7 +100,7 @@ def assembled(kernel: Kernel, folder: Path) -> tuple[Resources, float]:
     return resources.parse(log)[kernel.name], after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
-@pytest.mark.sample(3, all=5)
+@pytest.mark.sample(3, all=3)
 @pytest.mark.parametrize("name", KERNELS)
 def test_it_is_assembled_in_time_without_spills_and_remarks(name: str, tmp_path: Path):
     used, seconds = assembled(KERNELS[name](), tmp_path)

@@ -127,7 +127,7 @@ def test_it_needs_half_of_the_instructions_and_of_the_bytes_of_a():
     assert counters.tma_load_bytes == k_tiles * (256 * 64 + 4 * 512 + 64 * 128)
 
 
-@pytest.mark.sample(1, all=2)
+@pytest.mark.sample(1, all=1)
 @pytest.mark.parametrize("config", [Config(), SMALL, replace(SMALL, a=e4m3)], ids=["shipped", "narrow", "bytes"])
 def test_it_is_built_without_spills_and_remarks(config: Config):
     if toolchain.ptxas() is None:

@@ -48,7 +48,7 @@ def lines(written: str) -> list[str]:
 # -- the same text ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sample(4, all=5)
+@pytest.mark.sample(4, all=4)
 @pytest.mark.parametrize("path", FOREIGN, ids=lambda path: path.name)
 def test_a_foreign_text_says_the_same_as_python(path: Path) -> None:
     text = path.read_text()

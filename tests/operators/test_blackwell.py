@@ -185,7 +185,7 @@ def test_scales_of_blocks_of_128_have_no_kernel_there():
         choose(Problem.of(128, 128, 128, "e4m3", fusion=Fusion(scales="block128")), B200)
 
 
-@pytest.mark.sample(2, all=3)
+@pytest.mark.sample(2, all=2)
 @pytest.mark.parametrize(
     ("config", "product", "fusion"),
     [
@@ -267,7 +267,7 @@ with settings.config.override(check_unproven=False):
 # -- few rows ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sample(3, all=6)
+@pytest.mark.sample(3, all=3)
 @pytest.mark.parametrize(
     ("types", "layouts", "size", "split"),
     [

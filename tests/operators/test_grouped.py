@@ -37,7 +37,7 @@ def operands(rows, groups, n, k, seed=0, dtype=BF16):
     return a, w
 
 
-@pytest.mark.sample(3, all=4)
+@pytest.mark.sample(3, all=3)
 @pytest.mark.parametrize("sizes", [[5, 0, 70, 1], [0, 0, 40, 0], [130, 3, 64, 200]])
 @pytest.mark.parametrize("dtype", [BF16, ml_dtypes.float8_e4m3fn])
 def test_contiguous_groups_are_a_loop_of_products(sizes, dtype):

@@ -20,7 +20,7 @@ def matrices(m: int, n: int, k: int):
     return a, b, a.astype(np.float32) @ b.astype(np.float32), generator
 
 
-@pytest.mark.sample(3, all=4)
+@pytest.mark.sample(3, all=3)
 @pytest.mark.filterwarnings("ignore::warploom.errors.CopyWarning")
 @pytest.mark.parametrize("kind", ["bf16", "f32"])
 @pytest.mark.parametrize("sizes", SIZES, ids=str)

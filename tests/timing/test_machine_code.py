@@ -63,7 +63,7 @@ def _sums(steps):
     return program
 
 
-@pytest.mark.sample(1, all=2)
+@pytest.mark.sample(1, all=1)
 @needs_tools
 @pytest.mark.parametrize("steps", [0, 24, 60])
 def test_a_loop_has_one_load_and_its_sums_a_turn_however_ptxas_unrolls(steps):

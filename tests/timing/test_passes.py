@@ -31,7 +31,7 @@ def _shared_loads(lane_of):
     return [one.wavefronts for one in accesses if not one.writes]
 
 
-@pytest.mark.sample(1, all=2)
+@pytest.mark.sample(1, all=1)
 @pytest.mark.parametrize(
     "lane_of, passes",
     [
