@@ -1,8 +1,9 @@
-"""Limits on building a kernel: 20 us of tracing per instruction, 2 s of ptxas, no spills and no remarks.
+"""Limits on building a kernel: the tracing of an instruction, 2 s of ptxas, no spills and no remarks.
 
-benchmarks/results/*/emulator-speed.json has the times of a quiet machine. These tests measure processor time and allow
-`BUSY` times the limit, because the same work takes up to twice as long while others use the processor's other half.
-A machine-independent number is limited tightly: how many Python functions are entered per instruction of the text.
+benchmarks/results/*/emulator-speed.json has the times of a quiet machine. Here, tracing is limited by two numbers that
+no slow or busy machine changes: how many Python functions it enters for each instruction of the text, and how often a
+small step in Python runs in the same time. ptxas gets `BUSY` times its limit, because the same work takes up to twice
+as long while others use the processor's other half.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -32,13 +34,15 @@ from warploom.lang import Kernel
 from warploom.runtime.machine import H200
 from warploom.types import e4m3
 
-TRACE_US = 20.0
-"""Of processor time for each instruction, from the Python function to the checked text."""
+STEPS = 150
+"""Of `steps`, in the time of an instruction, from the Python function to the checked text. 50 to 111 are, with Python
+3.11 and 3.13 and 0.4 us a step, most of them for the walkthrough kernel."""
 CALLS = 75
 """Python functions entered for each instruction, with Python 3.11; later ones enter fewer. 29 to 72 are, most of them
 for the walkthrough kernel, whose every step has its own descriptors."""
 PTXAS_S = 2.0
 BUSY = 3.0
+ROUNDS = 5
 FP8 = Product(e4m3, e4m3)
 NARROW = {
     "two of 64 x 80": Config(tile_n=80, stages=6, ctas=1), "two of 64 x 96": Config(tile_n=96, stages=6, ctas=1),
@@ -79,6 +83,34 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
     **{way: lambda way=way: stream_k.build(stream_k.Config(way)) for way in stream_k.WAYS},
     **LONG,
 }
+
+
+COUNT = 20_000
+
+
+@dataclass
+class Node:
+    name: str
+    operands: tuple[int, ...]
+
+
+def steps() -> None:
+    """Do `COUNT` times what tracing consists of: a call, an object with a text and a tuple, an entry in a table."""
+
+    def step(at: int) -> None:
+        node = Node(f"%r{at}", (at, at + 1))
+        made[node.name] = node
+
+    made: dict[str, Node] = {}
+    for at in range(COUNT):
+        step(at & 1023)
+
+
+def seconds(run: Callable[[], object]) -> float:
+    """The processor time it takes."""
+    started = time.process_time()
+    run()
+    return time.process_time() - started
 
 
 def instructions(kernel: Kernel) -> int:
@@ -140,10 +172,9 @@ def test_tracing_takes_few_steps_for_each_instruction(name: str):
 @pytest.mark.sample(1, all=1)
 @pytest.mark.parametrize("name", LONG)
 def test_tracing_is_quick(name: str):
-    kernel, seconds = LONG[name](), []
+    kernel = LONG[name]()
     kernel.ptx()
-    for _ in range(3):
-        again, started = kernel.bind(), time.process_time()
-        again.ptx()
-        seconds.append(time.process_time() - started)
-    assert min(seconds) / instructions(kernel) * 1e6 < TRACE_US * BUSY
+    # In turn, so that a machine which becomes slower makes both slower; the least, so that no interruption counts.
+    times = [(seconds(kernel.bind().ptx), seconds(steps)) for _ in range(ROUNDS)]
+    traced, stepped = map(min, zip(*times, strict=True))
+    assert traced / instructions(kernel) < STEPS * stepped / COUNT
