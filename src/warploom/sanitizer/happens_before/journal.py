@@ -22,8 +22,38 @@ KEPT_ENTRIES = 256
 WARP = 32
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Sorted:
+    """What a warp accesses, by granule, and the lane of each; `low` and `high`: the first granule and the last."""
+
+    granules: np.ndarray
+    lanes: np.ndarray
+    low: int
+    high: int
+
+
+class _Compared:
+    """An access of warps that later ones are compared with."""
+
+    __slots__ = ()
+    compared: dict[int, Sorted | None]
+
+    def of(self, me: int) -> tuple[np.ndarray, np.ndarray]:
+        raise NotImplementedError
+
+    def by_granule(self, me: int) -> Sorted | None:
+        """`of`, sorted; None if that is nothing. Computed once: a journal is read at many accesses."""
+        if me not in self.compared:
+            granules, lanes = self.of(me)
+            order = np.argsort(granules, kind="stable")
+            granules, lanes = granules[order], lanes[order]
+            some = granules.size > 0
+            self.compared[me] = Sorted(granules, lanes, int(granules[0]), int(granules[-1])) if some else None
+        return self.compared[me]
+
+
 @dataclass(frozen=True, eq=False)
-class Entry:
+class Entry(_Compared):
     """Accesses by lanes of a warp: granules, (parts, lanes) or (lanes,), and the lane of each; together: as one.
 
     `first`: the component of the frame's first warp, from which `lanes` count; `epochs`: of the frame's warps;
@@ -39,15 +69,18 @@ class Entry:
     code: Operation
     epochs: tuple[int, ...] = ()
     strong: bool = False
+    compared: dict[int, Sorted | None] = field(default_factory=dict, repr=False)
 
     def of(self, me: int) -> tuple[np.ndarray, np.ndarray]:
         """Granules and lanes of one warp."""
-        mine = np.broadcast_to((self.lanes >> 5) == me - self.first, self.granules.shape)
-        return self.granules[mine], np.broadcast_to(self.lanes & 31, self.granules.shape)[mine]
+        mine, lanes = (self.lanes >> 5) == me - self.first, self.lanes & 31
+        if mine.shape != self.granules.shape:
+            mine, lanes = (np.broadcast_to(each, self.granules.shape) for each in (mine, lanes))
+        return self.granules[mine], lanes[mine]
 
 
 @dataclass(eq=False, slots=True)
-class GlobalEntry:
+class GlobalEntry(_Compared):
     """As `Entry`, of global memory: most are never looked at, so only then the granules are computed."""
 
     shadow: GlobalShadow
@@ -56,6 +89,7 @@ class GlobalEntry:
     writes: bool
     code: Operation
     epochs: tuple[int, ...]
+    compared: dict[int, Sorted | None] = field(default_factory=dict, repr=False)
 
     @property
     def together(self) -> bool:
@@ -74,7 +108,7 @@ class GlobalEntry:
 
 
 @dataclass(frozen=True, eq=False)
-class WaitedCopy:
+class WaitedCopy(_Compared):
     """Lanes of a warp (a mask) have waited for their parts of a copy: each sees what it copied itself.
 
     `me`: the warp's component; `epoch`: of the wait; `at`: its index in the frame of the copy.
@@ -90,6 +124,7 @@ class WaitedCopy:
     writes: bool = True
     together: bool = False
     strong: bool = False
+    compared: dict[int, Sorted | None] = field(default_factory=dict, repr=False)
 
     @property
     def first(self) -> int:

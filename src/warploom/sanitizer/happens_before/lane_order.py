@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .clocks import FULL
-from .journal import WARP, Access, LaneSync, Noted
+from .journal import WARP, Access, LaneSync, Noted, Sorted
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +35,7 @@ def clashes(journal: Sequence[Noted], me: int, now: Access) -> Iterator[LaneConf
     """For each lane, the lanes whose accesses up to here happened before its current access."""
     waiting: dict[object, np.ndarray] = {}
     reach = np.zeros(WARP, np.int64)
+    low, high = int(np.minimum.reduce(mine)), int(np.maximum.reduce(mine))
     for entry in reversed(journal):
         if isinstance(entry, LaneSync):
             _learn(known, waiting, reach, entry)
@@ -43,21 +44,23 @@ def clashes(journal: Sequence[Noted], me: int, now: Access) -> Iterator[LaneConf
         elif entry.strong and now.strong:
             continue
         elif entry.shadow is now.shadow and (entry.writes or now.writes):
-            there, owners = entry.of(me)
+            there = entry.by_granule(me)
+            if there is None or there.high < low or high < there.low:
+                continue
             heard = np.where(reach >= entry.epochs[me - entry.first], np.uint32(FULL), known)
-            clash = _apart(heard, lanes, now.together, owners, entry, mine, there)
+            clash = _apart(heard, lanes, now.together, entry, mine, there)
             if clash is not None:
                 yield clash
 
 
 def _apart(
-    known: np.ndarray, lanes: np.ndarray, together: bool, owners: np.ndarray, entry: Access,
-    mine: np.ndarray, there: np.ndarray,
+    known: np.ndarray, lanes: np.ndarray, together: bool, entry: Access, mine: np.ndarray, there: Sorted
 ) -> LaneConflict | None:  # fmt: skip
     """The lanes that are not ordered with the entry's at common granules; None if all are."""
-    order = np.argsort(there, kind="stable")
-    there, owners = there[order], owners[order]
-    low, high = np.searchsorted(there, mine, "left"), np.searchsorted(there, mine, "right")
+    owners = there.lanes
+    low, high = there.granules.searchsorted(mine, "left"), there.granules.searchsorted(mine, "right")
+    if not (low < high).any():
+        return None
     everyone = np.bitwise_and.reduce(known[np.unique(lanes)]) if together else None
     all_owners = (
         np.bitwise_or.reduce(np.uint32(1) << owners.astype(np.uint32)) if entry.together and owners.size else None
