@@ -36,9 +36,10 @@ def clashes(journal: Sequence[Noted], me: int, now: Access) -> Iterator[LaneConf
     waiting: dict[object, np.ndarray] = {}
     reach = np.zeros(WARP, np.int64)
     low, high = int(np.minimum.reduce(mine)), int(np.maximum.reduce(mine))
+    passed: list[LaneSync] = []
     for entry in reversed(journal):
         if isinstance(entry, LaneSync):
-            _learn(known, waiting, reach, entry)
+            passed.append(entry)  # most journals have no access to these bytes further back
         elif entry.together and now.together:
             continue  # the warp makes both as one, in program order
         elif entry.strong and now.strong:
@@ -47,6 +48,9 @@ def clashes(journal: Sequence[Noted], me: int, now: Access) -> Iterator[LaneConf
             there = entry.by_granule(me)
             if there is None or there.high < low or high < there.low:
                 continue
+            for each in passed:
+                _learn(known, waiting, reach, each)
+            passed.clear()
             heard = np.where(reach >= entry.epochs[me - entry.first], np.uint32(FULL), known)
             clash = _apart(heard, lanes, now.together, entry, mine, there)
             if clash is not None:
