@@ -77,8 +77,10 @@ step(20)
 read, decode.read = decode.read, long_way
 for keys in (21, 22, 70, 22):
     step(keys)
+with pytest.raises(AssertionError, match="checked again"):
+    step(300)                                # another choice of a kernel
 decode.read = read
-step(300)                                    # another choice of a kernel
+step(300)
 decode.read = long_way
 step(301)
 with pytest.raises(AssertionError, match="checked again"):
@@ -87,6 +89,7 @@ with pytest.raises(AssertionError, match="checked again"):
     decode.attention_decode(q, fresh(2, 2, 30, 128).transpose(1, 2)[..., :64], cache(30), lengths, layout="bshd")
 """,
         imported=IMPORTED,
+        FAKE_CUDA_SMS=16,  # the emulator runs the whole grid
     )
     assert len(launches(log)) == 7
 
