@@ -22,9 +22,10 @@ SMALL = Config(keys=64, consumers=2, key_stages=2, value_stages=2)
 
 def reference(
     q: Any, k: Any, v: Any, *, scale: float, last: int | None = None, first: int | None = None,
-    cap: float | None = None, sinks: Any = None,
+    cap: float | None = None, sinks: Any = None, hidden: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """(O, LSE) of arrays (B, S, H, D) and (B, T, G, D); query i sees keys i + first to i + last."""
+    """(O, LSE) of arrays (B, S, H, D) and (B, T, G, D); query i sees keys i + first to i + last, but none that is
+    hidden from it, (B, H, S, T)."""
     q, k, v = (np.asarray(x, np.float64).transpose(0, 2, 1, 3) for x in (q, k, v))
     k, v = (np.repeat(x, q.shape[1] // k.shape[1], 1) for x in (k, v))
     s = q @ k.transpose(0, 1, 3, 2) * scale
@@ -32,6 +33,8 @@ def reference(
         s = cap * np.tanh(s / cap)
     i, j = np.indices(s.shape[-2:])
     s[..., (j > i + last if last is not None else False) | (j < i + first if first is not None else False)] = -np.inf
+    if hidden is not None:
+        s[hidden] = -np.inf
     top = s.max(-1, keepdims=True)
     if sinks is not None:
         top = np.maximum(top, np.asarray(sinks, np.float64)[:, None, None])

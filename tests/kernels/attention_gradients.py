@@ -19,14 +19,15 @@ FILLED = 7.0
 """What the gradients contain before the launches."""
 
 
-def exact(q, k, v, grad, last, first):
-    """dQ, dK, dV, O and LSE, (B, S, H, D) and (B, H, S), by the formulas in float64."""
+def exact(q, k, v, grad, last, first, hides=None):
+    """dQ, dK, dV, O and LSE, (B, S, H, D) and (B, H, S), by the formulas in float64. hides: (B, H, S, T)."""
     group, scale = q.shape[2] // k.shape[2], q.shape[3] ** -0.5
-    out, lse = reference(q, k, v, scale=scale, last=last, first=first)
+    out, lse = reference(q, k, v, scale=scale, last=last, first=first, hidden=hides)
     q, k, v, g = (np.asarray(x, np.float64).transpose(0, 2, 1, 3) for x in (q, k, v, grad))
     wide_k, wide_v = (np.repeat(x, group, 1) for x in (k, v))
     i, j = np.indices((q.shape[2], k.shape[2]))
     hidden = (j > i + last if last is not None else j < 0) | (j < i + first if first is not None else j < 0)
+    hidden = hidden if hides is None else hidden | hides
     p = np.where(hidden, 0, np.exp(q @ wide_k.swapaxes(2, 3) * scale - np.where(np.isinf(lse), np.inf, lse)[..., None]))
     ds = p * (g @ wide_v.swapaxes(2, 3) - (g * out.transpose(0, 2, 1, 3)).sum(-1, keepdims=True)) * scale
 
@@ -40,11 +41,12 @@ def exact(q, k, v, grad, last, first):
 def launch(
     of: Any, config: Any, given: Any, results: Any, numbers: Any, ends: Any = None, schedule: str = "lazy",
     sms: int = 2, section: int = 2, ptx: str | None = None, seed: int = 0, captured: Sequence[np.ndarray] = (),
+    lists: dict[str, np.ndarray] | None = None,
 ) -> tuple[list[Any], list[np.ndarray]]:  # fmt: skip
     """The reports of all kernels, that of dK second, and dQ, dK, dV and the sums of captured gradients.
 
     given: Q, K, V and dO. results: O, dO and the logarithms. ends: those of packed sequences, in Q and in K. ptx: the
-    text of the second kernel, instead of its own.
+    text of the second kernel, instead of its own. lists: of a mask, by name.
     """
     q, k, v, grad = given
     batch, queries, heads, _ = q.shape
@@ -63,6 +65,7 @@ def launch(
     made = {name: np.full(x.shape, FILLED, x.dtype) for name, x in (("dQ", q), ("dK", k), ("dV", v))}
     arrays |= {"Q": q, "K": k, "V": v, "dO": grad, **made}
     arrays |= {f"score_{number}": array for number, array in enumerate(captured)}
+    arrays |= lists or {}
     arrays |= {} if ends is None else {"q_ends": ends[0], "k_ends": ends[1]}
     numbers = {**numbers, "section": section, "keys": k.shape[1]}
     kernels = [attention_backward.build(of, each) for each in (config, values_config(config)) if each]

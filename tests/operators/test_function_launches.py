@@ -16,8 +16,9 @@ torch = pytest.importorskip("torch")
 from tests.driver.mock_gpu import IMPORTED  # noqa: E402
 from tests.operators.conftest import TENSORS  # noqa: E402
 from tests.operators.test_launch_anywhere import MOVING, launches  # noqa: E402
+from warploom.operators.attention.blocks import MASK_TENSORS  # noqa: E402
 from warploom.operators.attention.captured import captured, read  # noqa: E402
-from warploom.operators.attention.mask_lists import MASK_TENSORS, MaskCache  # noqa: E402
+from warploom.operators.attention.mask_lists import MaskCache  # noqa: E402
 
 # -- what a function reads -------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch._ops import HigherOrderOperator
 
 from ...operators.attention import calls, gradients
-from ...operators.attention.mask_lists import MASK_TENSORS
+from ...operators.attention.blocks import MASK_TENSORS
 from .arguments import end_graph
 from .attention_forms import fake_gradients, fake_results, options_of, window_pair
 from .attention_gradients import of_result, spread, sunken

@@ -23,7 +23,9 @@ dQ are added in a fixed order. Tiles of queries are read from the last to the fi
 keys sees the last tile, so blocks that begin together add to the same tiles at the same time, each a little after the
 one before it, and the order costs a wait only at the beginning.
 
-Query heads that share a key head are processed one after the other. A window bounds the tiles at both ends.
+Query heads that share a key head are processed one after the other. A window bounds the tiles at both ends. With
+`of.lists`, lists say which tiles see a block of keys (`attention_visits`), and the function of masks applies to those
+that see it partly.
 
 If registers do not hold dK and dV, this kernel computes dK and dQ, and a second one dV (Sᵀ | Pᵀ | dV += Pᵀ dO).
 """
@@ -44,6 +46,7 @@ from .attention_backward_rows import arguments, stored
 from .attention_backward_sums import Adder
 from .attention_config import Attention
 from .attention_key_blocks import KeyBlock, KeyBlocks
+from .attention_visits import list_tiles
 
 
 @builder()
@@ -90,7 +93,8 @@ def build(of: Attention, config: BackwardConfig | None = None) -> Kernel:
     sums |= workspace_tiles(of)
     return kernel(
         in_specs={
-            **arguments(of, config.tile, config.rows), "section": Scalar(u32), **(sums if config.keys else {}),
+            **arguments(of, config.tile, config.rows), **list_tiles(of), "section": Scalar(u32),
+            **(sums if config.keys else {}),
         },
         out_specs={
             **({"dK": stored(of, "T", "G", of.head_dim)} if config.keys else {}),
@@ -117,15 +121,13 @@ def load(config: BackwardConfig, call: dict[str, Any], fixed: TmaPipeline, rings
         head = block.kv_head * block.group + member
         line = (block.batch * heads + head).to(u64) * call["delta"].shape[2]
         line = line if packed is None else line + packed.padded
-        query = (block.end - 1) * config.tile
-        for _ in ptx.range(block.begin, block.end):
+        for query in block.queries(head, config.tile):
             row = query if packed is None else query + packed.query
             for ring, state, name, array, vector, rows in parts:
                 with ring.produce(state) as stage:
                     ptx.tma.load(stage.tiles[name], call[array].tma_desc(), (0, head, row, block.batch), stage.full)
                     source = ptx.addr(call[rows].pointer() + (line + query.view(u32)) * f32.bytes)
                     ptx.cp.async_.bulk.load(vector[state.index, 0], source, config.tile * f32.bytes, stage.full)
-            query -= config.tile
 
 
 def add_sums(block: KeyBlock, call: dict[str, Any], adder: Adder) -> None:
@@ -134,8 +136,12 @@ def add_sums(block: KeyBlock, call: dict[str, Any], adder: Adder) -> None:
     heads = call["Q"].shape[2]
     for member in ptx.range(block.group):
         line = block.batch * heads + block.kv_head * block.group + member
-        tile = block.end - 1
-        for _ in ptx.range(block.begin, block.end):
-            adder.add(line, tile.view(u32))
-            tile -= 1
+        if block.visits is not None:
+            for visit in block.visits.walk(block.kv_head * block.group + member):
+                adder.add(line, visit.tile.view(u32), visit.before)
+        else:
+            tile = block.end - 1
+            for _ in ptx.range(block.begin, block.end):
+                adder.add(line, tile.view(u32))
+                tile -= 1
     adder.finish()

@@ -27,6 +27,8 @@ functions or packed sequences, which take more registers, dV has its own kernel
 (nvidia-h100/attention-backward-wide.json)."""
 LEAST_HEADS = 4
 """Fewest heads whose blocks are interleaved (nvidia-h100/attention-backward-candidates.json)."""
+WHOLE_BLOCKS = 64, 128
+"""Queries and keys: blocks of a mask of multiples of them are whole numbers of tiles of every `backward_config`."""
 RESERVE_BYTES = 1024
 """Shared memory reserved for barriers and the ticket."""
 
@@ -127,15 +129,15 @@ def backward_config(of: Attention) -> BackwardConfig:
     """The configuration for head dimensions; `values_config` says whether another kernel computes dV."""
     if max(of.depth, of.columns) > WIDEST:
         whole = BackwardConfig(tile=32)
-        if of.depth + of.columns <= MOST_COLUMNS and not (of.varlen or modified(of)):
+        if of.depth + of.columns <= MOST_COLUMNS and not (of.varlen or of.lists or modified(of)):
             return replace(whole, together=whole.parts(of))
         tiles = ((32, 2), (32, 1)) if of.has_both_functions else ((64, 2), (32, 2), (32, 1))
         found = [BackwardConfig(tile, stages=n, values=False) for tile, n in tiles]
         once = replace(found[0], ds_stages=1, together=found[0].parts(of))
         return next(each for each in (once, *found) if each.fits(of))
-    if of.has_both_functions:  # with 64 queries ptxas keeps up to 144 bytes of registers in memory
+    if of.has_both_functions and not of.lists:  # with 64 queries ptxas keeps up to 144 bytes of registers in memory
         return BackwardConfig(tile=32)
-    if modified(of):
+    if modified(of) or of.lists:  # 64 queries, or 32, divide most blocks of a mask
         return BackwardConfig(tile=64, ds_stages=1 if max(of.depth, of.columns) > SUM_ROWS else 2)
     if of.key_columns > SUM_ROWS:
         return BackwardConfig(tile=80, ds_stages=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from ...isa.dtypes import f32, s32, u32
 from ...lang import ptx, reg, smem
 from ...lang.arrays import RegisterArray
 from ...lang.operand_tile import OperandTile, TileSlice
+from ...lang.predicate import Predicate
 from ...lang.smem import SharedArray
 from ...lang.values import Register
 from .attention_backward_config import SUM_ROWS, BackwardConfig, modified
@@ -108,12 +109,17 @@ class Consumer:
         block, tile = self.block, self.config.tile
         self.fixed.wait(self.fixed.consumer_state())
         for member in ptx.range(block.group):
-            head = None if self.functions is None else (block.kv_head * block.group + member).view(s32)
-            query = (block.end - 1) * tile
-            for begin, end, masked in self.phases():
-                for _ in ptx.range(begin, end):
-                    self.step(query, masked, head)
-                    query -= tile
+            if block.visits is not None:
+                number = block.kv_head * block.group + member
+                for visit in block.visits.walk(number):
+                    self.step(visit.tile * tile, visit.partly, number.view(s32))
+            else:
+                head = None if self.functions is None else (block.kv_head * block.group + member).view(s32)
+                query = (block.end - 1) * tile
+                for begin, end, masked in self.phases():
+                    for _ in ptx.range(begin, end):
+                        self.step(query, masked, head)
+                        query -= tile
         self.finish()
 
     def phases(self) -> list[tuple[Register, Register, bool]]:
@@ -124,8 +130,8 @@ class Consumer:
             (block.begin, block.clear, True),
         ]  # fmt: skip
 
-    def step(self, query: Register, masked: bool, head: Register | None) -> None:
-        """Process the tile of queries that starts at `query`."""
+    def step(self, query: Register, masked: bool | Predicate, head: Register | None) -> None:
+        """Process the tile of queries that starts at `query`. masked: whether a mask applies to it."""
         of, rings, state, config = self.of, self.rings, self.state, self.config
         self.multiply(self.scores, self.k.first_k(of.depth), rings.q, "q", of.depth)
         if config.keys:
@@ -136,7 +142,7 @@ class Consumer:
         if self.functions is not None:
             self.apply_functions(self.functions, query, masked, head)
         if not self.reads:
-            self.weigh(query, masked)
+            self.weigh(query, masked, head)
         p = self.s.as_a(of.dtype) if config.values else []
         if config.keys:
             self.add_keys(p)
@@ -180,27 +186,35 @@ class Consumer:
         wgmma_block(self.dq, self.key_columns.rows(column, SUM_ROWS), stage.rows(first, count), accumulate=False)
         ptx.wgmma.commit_group()
 
-    def weigh(self, query: Register, masked: bool) -> None:
+    def weigh(self, query: Register, masked: bool | Predicate, head: Register | None) -> None:
         """Overwrite Sᵀ with Pᵀ."""
-        if masked:
+        if isinstance(masked, Predicate):
+            with ptx.if_(masked):
+                if self.functions is not None and head is not None:
+                    self.functions.hide(self.scores, head, self.positions(query))
+                self.s.keep_columns(*self.seen(query))
+        elif masked:
             self.s.keep_columns(*self.seen(query))
         for at, lse2 in column_vector(self.rings.lse2, self.state, self.s):
             self.scores[at].set(weight(self.scores[at], self.call["scale"], lse2))
 
-    def apply_functions(self, functions: ScoreFunctions, query: Register, masked: bool, head: Register | None) -> None:
+    def positions(self, query: Register) -> Callable[[int], ScorePosition]:
+        """The query and key of each register of Sᵀ."""
+        return lambda index: ScorePosition(self.s.column_of(index).view(s32) + query, self.keys[half_of(index)])
+
+    def apply_functions(
+        self, functions: ScoreFunctions, query: Register, masked: bool | Predicate, head: Register | None
+    ) -> None:
         """Apply the caller's functions to Sᵀ and their derivatives to dPᵀ. If gradients of captured arrays are wanted,
-        Pᵀ takes the place of Sᵀ."""
+        Pᵀ takes the place of Sᵀ. With lists, the function of masks is left to `weigh`."""
         assert head is not None
-        config = self.config
-
-        def place(index: int) -> ScorePosition:
-            return ScorePosition(self.s.column_of(index).view(s32) + query, self.keys[half_of(index)])
-
+        config, place = self.config, self.positions(query)
         if self.reads:
             vectors = [column_vector(vector, self.state, self.s) for vector in (self.rings.lse2, self.rings.delta)]
             rows = ((lse2, delta) for (_, lse2), (_, delta) in zip(*vectors, strict=True))
-            sees = self.s.inside_columns(*self.seen(query)) if masked else None
-            functions.weigh(self.scores, self.gradients, head, place, rows, sees)
+            partly = masked if isinstance(masked, Predicate) else None
+            sees = self.s.inside_columns(*self.seen(query)) if partly is not None or masked else None
+            functions.weigh(self.scores, self.gradients, head, place, rows, sees, partly)
             return
         deltas = dict(column_vector(self.rings.delta, self.state, self.dp)) if config.keys else {}
         functions.apply(

@@ -56,7 +56,8 @@ class ScoreFunctions:
         """Replace scores by t, or by -inf where a query does not see a key, and gradients by (dP - delta) t'(s).
 
         head: s32. at, delta: give the indices and delta of each register; without `delta`, no gradients are computed.
-        Indices out of bounds are clamped before the functions see them; a query that does not exist sees no key.
+        Indices out of bounds are clamped before the functions see them; a query that does not exist sees no key. With
+        lists, `hide` says what is seen.
         """
         for index, score in enumerate(scores):
             exists, where = self._place(at(index), head)
@@ -71,7 +72,14 @@ class ScoreFunctions:
                     value, slope = self.of.score_mod.derive(handles, given, *where)
                     gradients[index].set(gradients[index] * slope.floating())
                 score.set(value.floating())
-            exists = self._seen(exists, where)
+            if not self.of.lists:
+                exists = self._seen(exists, where)
+                score.set(ptx.select(exists, score, float("-inf")))
+
+    def hide(self, scores: Any, head: Register, at: Callable[[int], ScorePosition]) -> None:
+        """Replace scores by -inf where a query does not see a key, or does not exist."""
+        for index, score in enumerate(scores):
+            exists = self._seen(*self._place(at(index), head))
             score.set(ptx.select(exists, score, float("-inf")))
 
     def weigh(
@@ -82,11 +90,12 @@ class ScoreFunctions:
         at: Callable[[int], ScorePosition],
         rows: Iterator[tuple[Register, Register]],
         sees: Callable[[int], Predicate] | None,
+        partly: Predicate | None = None,
     ) -> None:
         """Replace scores by P, and gradients by (dP - delta) t'(s); add to the gradients of what the function reads.
 
         rows: lse2 and delta of each register in turn. sees: false where a query does not see a key; by default all
-        that the function of masks lets it see.
+        that the function of masks lets it see. partly: where this is false, the function of masks is not asked.
         """
         function = self.of.score_mod
         assert function is not None
@@ -100,7 +109,7 @@ class ScoreFunctions:
             value, slope, reads = function.derive_reads(self._handles("score"), given, *where)
             variables = {where[2]: QUERY, where[3]: KEY, given: QUERY | KEY}
             dependence = Dependence(statements[begin:], variables)
-            exists = self._seen(exists, where)
+            exists = self._seen(exists, where, partly)
             if sees is not None:
                 exists = exists & sees(index)
             seen = ptx.select(exists, value.floating(), float("-inf"))
@@ -113,11 +122,12 @@ class ScoreFunctions:
         """A score as the function takes it."""
         return score * self.call["inner"]
 
-    def _seen(self, exists: Predicate, where: list[Register]) -> Predicate:
+    def _seen(self, exists: Predicate, where: list[Register], partly: Predicate | None = None) -> Predicate:
         """Whether a query that exists also sees the key."""
         if self.of.mask_mod is None:
             return exists
-        return exists & self.of.mask_mod.apply(self._handles("mask"), *where).truth()
+        sees = self.of.mask_mod.apply(self._handles("mask"), *where).truth()
+        return exists & (sees if partly is None else sees | ~partly)
 
     def _place(self, position: ScorePosition, head: Register) -> tuple[Predicate, list[Register]]:
         """Whether the query exists, and what the functions are called with beside a score."""

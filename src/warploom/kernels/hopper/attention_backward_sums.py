@@ -34,6 +34,7 @@ from .attention_backward_config import SUM_ROWS, BackwardConfig
 from .attention_backward_rows import BlockGrid, BlockIndex, bounds, padded_begin, sequence_at
 from .attention_config import Attention
 from .attention_key_blocks import KeyBlock
+from .attention_visits import line_of, visitor_tiles
 from .description import PANEL
 
 ADDER = WARPGROUP + WARP
@@ -108,16 +109,17 @@ class Adder:
         """Say that the part is free; called by all threads of the warp before the first `add`."""
         ptx.bar.arrive(self.buffer.free(self.me), ADDER)
 
-    def add(self, line: Register, tile: Register) -> None:
+    def add(self, line: Register, tile: Register, listed: Register | None = None) -> None:
         """Add the next parts to a tile (u32) of a head, whose number among all heads and batches is `line` (u32).
 
-        The parts of a tile have one turn: it is passed on when all of them have been added.
+        The parts of a tile have one turn: it is passed on when all of them have been added. listed: the number of
+        blocks that add to the tile before this one (u32), if lists say it.
         """
         ordered, place = self.config.deterministic, tile if self.begin_tile is None else tile + self.begin_tile
         for time in range(self.times):
             ptx.bar.sync(self.buffer.full(self.me), ADDER)
             with ptx.if_(self.leader):
-                before = self._before(tile)
+                before = self._before(tile) if listed is None else listed
                 if ordered and time == 0:
                     self._wait(self._turn(line, place), before)
                 number = (place * self.config.consumers + self.me) * self.times + time
@@ -131,7 +133,8 @@ class Adder:
             with ptx.if_(self.leader):
                 ptx.cp.async_.bulk.wait_group(0)
                 ptx.fence.proxy_async_global()
-                ptx.inst("st.release.gpu.global.u32", ptx.addr(self._turn(line, place)), self._before(tile) + 1)
+                turn = ptx.addr(self._turn(line, place))
+                ptx.inst("st.release.gpu.global.u32", turn, (self._before(tile) if listed is None else listed) + 1)
             ptx.warp.sync()
 
     def _before(self, tile: Register) -> Register:
@@ -186,7 +189,7 @@ def build_convert(of: Attention, config: BackwardConfig, folded: bool = False) -
     """dQ (B, S, H, D), 16 bits, of a workspace (B, H, elements of a head) and `factor`: the sums times the factor.
 
     With a left edge of a window, tiles that begin after the last of `keys` have no sums, and dQ is 0. So is that of a
-    packed sequence without keys.
+    packed sequence without keys, and of a tile that no block of keys visits, if lists say which do.
     """
     chosen = config
     _, _, queries = config.part(of, 0, 0)
@@ -207,6 +210,10 @@ def build_convert(of: Attention, config: BackwardConfig, folded: bool = False) -
             edge = None if edge is None else edge + (keys - (end - begin))
         else:
             inside, keys = row, call.get("keys")
+        if of.lists:
+            visitors = call["visitors"]
+            visited = (line_of(visitors, batch, head) * visitors.shape[2] + tile).to(u64)
+            reached = ptx.load(s32, ptx.addr(visitors.pointer() + visited * s32.bytes)) > 0
         seen = reached if edge is None else inside + edge < keys
         if edge is not None and reached is not None:
             seen = seen & reached
@@ -244,6 +251,7 @@ def build_convert(of: Attention, config: BackwardConfig, folded: bool = False) -
             **({"first": Scalar(s32)} if of.below else {}),
             **({"q_ends": Tile("N", s32), "k_ends": Tile("N", s32), "keys": Scalar(s32)} if of.varlen else
                {"keys": Scalar(s32)} if of.below else {}),
+            **visitor_tiles(of),
         },
         out_specs={"dQ": Tile("B", "S", "H", of.head_dim, of.dtype, box=(PANEL, 1, queries, 1), swizzle="128B",
                               order="rows")},

@@ -9,6 +9,7 @@ has whole tiles of queries.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from .attention_backward_rows import padded_begin
 from .attention_config import QUERY_ROWS, Attention
 from .attention_rows import Rows
 from .attention_tiles import Sequence, Sequences
+from .attention_visits import Visits
 
 
 @dataclass
@@ -35,7 +37,8 @@ class Packed:
 @dataclass
 class KeyBlock:
     """A block of keys and the tiles of queries that see it. Tile indices, `row` and `keys` are s32; query i sees keys
-    i + first to i + last. `row`: the first of the block's keys; `keys`: the number of all keys, of the sequence."""
+    i + first to i + last. `row`: the first of the block's keys; `keys`: the number of all keys, of the sequence.
+    `visits`: the tiles, if lists say which see the block."""
 
     row: Register
     keys: Register
@@ -50,6 +53,18 @@ class KeyBlock:
     last: Register | None
     first: Register | None
     packed: Packed | None = None
+    visits: Visits | None = None
+
+    def queries(self, head: Register, tile: int) -> Iterator[Register]:
+        """A run-time loop over the tiles of `tile` queries: the first query of each, the last tile first."""
+        if self.visits is not None:
+            for visit in self.visits.walk(head):
+                yield visit.tile * tile
+        else:
+            query = (self.end - 1) * tile
+            for _ in ptx.range(self.begin, self.end):
+                yield query
+                query -= tile
 
 
 class KeyBlocks:
@@ -90,7 +105,8 @@ class KeyBlocks:
         edges = self.call.get("last"), self.call.get("first")
         if self.sequences is None:
             row = (index * self.config.rows).view(s32)
-            return self._block(row, self.keys.view(s32), self.call["Q"].shape[1], edges, place)
+            block = self._block(row, self.keys.view(s32), self.call["Q"].shape[1], edges, place)
+            return replace(block, visits=Visits.of(self.call, index, block.batch)) if self.of.lists else block
         sequence = self.sequences.find(index)  # whose "queries" are keys, because its blocks are blocks of keys
         keys, queries = sequence.query_end - sequence.query_begin, sequence.key_end - sequence.key_begin
         last, first = (None if edge is None else edge + (keys - queries) for edge in edges)

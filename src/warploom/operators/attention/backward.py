@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ...isa.dtypes import DType, f32, u32
 from ...kernels.hopper.attention_backward_config import (
+    WHOLE_BLOCKS,
     BackwardConfig,
     backward_config,
     backward_section,
@@ -47,6 +48,11 @@ class BackwardChoice:
 def backward_choice(of: Attention, deterministic: bool = True) -> BackwardChoice:
     """The configuration for a problem."""
     return BackwardChoice(replace(backward_config(of), deterministic=deterministic))
+
+
+def whole_blocks(choice: BackwardChoice | str) -> tuple[int, int]:
+    """Queries and keys: blocks of a mask of multiples of them are whole numbers of tiles."""
+    return WHOLE_BLOCKS if isinstance(choice, str) else (choice.config.tile, choice.config.rows)
 
 
 def arrays_of(

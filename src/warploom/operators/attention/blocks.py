@@ -1,4 +1,4 @@
-"""FlexAttention block masks as lists of the kernel's own key tiles.
+"""FlexAttention block masks as lists of the kernels' own tiles.
 
 A block mask marks each of its blocks as empty, partial or full. A kernel tile covers one block, several blocks, or part
 of a block. The tile is empty if all blocks it covers are empty, full if all are full and it ends before the keys do,
@@ -9,6 +9,7 @@ the mask's device, without a host synchronisation.
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 from ...errors import ArgumentError, ArgumentTypeError
@@ -17,6 +18,8 @@ from .limits import check_countable
 
 PARTS = ("kv_num_blocks", "kv_indices", "BLOCK_SIZE")
 """Attributes that identify a block mask, torch.nn.attention.flex_attention.BlockMask."""
+MASK_TENSORS = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices")
+"""The tensors of a block mask that say what it masks; the last two may be None."""
 PARTIAL, FULL = 1, 2
 
 
@@ -129,28 +132,43 @@ def tile_lists(mask: Any, rows: int, size: int, queries: int, keys: int) -> dict
             expected=f"blocks of multiples of {rows} x {size}", got=f"{height} x {width}",
             hint="blocks of multiples of 64 x 64 fit; or give the mask its mask_mod",
         )  # fmt: skip
-    batch, heads = mask.kv_indices.shape[:2]
-    check_countable(
-        "tiles in the lists of this block mask", batch * heads * -(-queries // rows) * -(-keys // size),
-        "larger blocks, or one mask for all batches and heads, make fewer",
-    )  # fmt: skip
     with torch.no_grad():
-        kinds = _kinds(torch, mask)
-        seen, full = kinds > 0, kinds == FULL
-        if function_of(mask) is None:
-            full = seen
-        for axis, block, tile, length in ((2, height, rows, queries), (3, width, size, keys)):
-            seen = _covered(torch, seen, axis, block, tile, length).any(axis + 1)
-            full = _covered(torch, full, axis, block, tile, length).all(axis + 1)
+        seen, full = _tiles(torch, mask, (rows, size), (queries, keys))
         count = seen.shape[3]
-        if keys % size:
-            full[..., -1] = False
-        full = full & seen
         place = torch.arange(count - 1, -1, -1, device=seen.device)  # the last first, as everywhere
         order = torch.where(full, count, torch.where(seen, 0, 2 * count)) + place
         tiles = torch.argsort(order, dim=-1).to(torch.int32).contiguous()
         counts = torch.stack([(seen & ~full).sum(-1), full.sum(-1)], -1).to(torch.int32)
     return {"tiles": view(tiles, "tiles"), "counts": view(counts, "counts")}
+
+
+def visit_lists(mask: Any, tile: int, rows: int, queries: int, keys: int) -> dict[str, ArrayView]:
+    """Return the lists of `kernels.hopper.attention_visits`, with tiles of `tile` queries and blocks of `rows` keys.
+
+    If tiles do not divide the mask's blocks, its function must be exact, as that of `exact_mask` is.
+    """
+    torch = sys.modules["torch"]
+    with torch.no_grad():
+        seen, full = _tiles(torch, mask, (tile, rows), (queries, keys))
+        if queries % tile:
+            full[:, :, -1] = False
+        seen, full = seen.mT, full.mT  # blocks of keys, tiles of queries
+        count = seen.shape[3]
+        place = torch.arange(count, device=seen.device)
+        order = torch.argsort(torch.where(seen, 0, count) - place, dim=-1)  # the last first
+        ranks = seen.cumsum(2) - seen.long()
+        parts = [each.gather(-1, order) for each in (2 * place + (~full).long(), ranks)]
+        found = {"visits": torch.stack(parts, -1), "visited": seen.sum(3), "visitors": seen.sum(2)}
+        return {name: view(each.to(torch.int32).contiguous(), name) for name, each in found.items()}
+
+
+def exact_mask(mask: Any, kinds: Any) -> Any:
+    """Return the same mask with a function that is right in all blocks. kinds: as in `dense_kinds`."""
+    tensors = {part: getattr(mask, part, None) for part in MASK_TENSORS}
+    lengths = getattr(mask, "seq_lengths", None)
+    return SimpleNamespace(
+        **tensors, BLOCK_SIZE=mask.BLOCK_SIZE, seq_lengths=lengths, mask_mod=dense_function(mask, kinds)
+    )
 
 
 def dense_kinds(mask: Any) -> Any:
@@ -161,7 +179,7 @@ def dense_kinds(mask: Any) -> Any:
 
 
 def dense_function(mask: Any, kinds: Any) -> Any:
-    """Return the same mask as a function of indices, for kernels without tile lists. kinds: as in `dense_kinds`."""
+    """Return the same mask as a function of indices. kinds: as in `dense_kinds`."""
     function = function_of(mask)
     height, width = mask.BLOCK_SIZE
     many_batches, many_heads = (int(count > 1) for count in kinds.shape[:2])
@@ -174,6 +192,25 @@ def dense_function(mask: Any, kinds: Any) -> Any:
         return (kind == FULL) | ((kind == PARTIAL) & function(b, h, i, j))
 
     return of_all if function is None else of_some
+
+
+def _tiles(torch: Any, mask: Any, tile: tuple[int, int], lengths: tuple[int, int]) -> tuple[Any, Any]:
+    """Return which tiles of queries and keys are seen, and which fully, but for those that end after the last key."""
+    batch, heads = mask.kv_indices.shape[:2]
+    check_countable(
+        "tiles in the lists of this block mask", batch * heads * -(-lengths[0] // tile[0]) * -(-lengths[1] // tile[1]),
+        "larger blocks, or one mask for all batches and heads, make fewer",
+    )  # fmt: skip
+    kinds = _kinds(torch, mask)
+    seen, full = kinds > 0, kinds == FULL
+    if function_of(mask) is None:
+        full = seen
+    for axis, *sizes in zip((2, 3), mask.BLOCK_SIZE, tile, lengths, strict=True):
+        seen = _covered(torch, seen, axis, *sizes).any(axis + 1)
+        full = _covered(torch, full, axis, *sizes).all(axis + 1)
+    if lengths[1] % tile[1]:
+        full[..., -1] = False
+    return seen, full & seen
 
 
 def _kinds(torch: Any, mask: Any) -> Any:

@@ -15,14 +15,16 @@ from typing import Any
 from ...runtime.arrays import view
 from ...runtime.launch_cache import bounded
 from ...runtime.launch_template import Launched
-from .blocks import dense_function, function_of, is_block_mask, well_formed
+from .blocks import MASK_TENSORS, exact_mask, function_of, is_block_mask, well_formed
 from .captured import Contents, read
 from .machine import configured, machine_for
-from .mask_lists import MASK_TENSORS, form_of, kinds_for, lists_for, stream_for
+from .mask_lists import form_of, kinds_for, lists_for, stream_for
 from .request import CheckedCall, Request, exchanged
 
 LISTS = ("tiles", "counts")
 """The kernel's names of a mask's lists."""
+VISITS = ("visits", "visited", "visitors")
+"""Those of the gradients' kernels."""
 _TILES: dict[Any, tuple[int, int]] = {}
 """Queries and keys of the kernel's tiles, by the key of the launch and what else they depend on."""
 
@@ -55,6 +57,11 @@ class Functional:
         more = tuple(self.captured.values())
         if self.mask is None:
             return more
+        lists = self.lists(static, given, LISTS)
+        return None if lists is None else (*more, *lists.values())
+
+    def lists(self, static: Any, given: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any] | None:
+        """The tensors of the mask's lists by name in a launch that came before; None if there was none."""
         q = given["q"]
         tiles = _TILES.get(_tiles_key(static, given))
         stream = None if tiles is None else stream_for("cuda", q.get_device())
@@ -62,8 +69,12 @@ class Functional:
             return None
         batch, queries, heads, _ = exchanged(q.shape, self.layout)
         sizes = batch, queries, heads, exchanged(given["k"].shape, self.layout)[1]
-        lists = lists_for(self.mask, tiles, sizes, lambda: view(q, "q").place, stream)
-        return (*more, *[lists[name].owner for name in LISTS])
+        lists = lists_for(self.mask, tiles, sizes, lambda: view(q, "q").place, stream, names[0])
+        return {name: lists[name].owner for name in names}
+
+    def remember(self, static: Any, given: Mapping[str, Any], tiles: tuple[int, int]) -> None:
+        """Remember the queries and keys of the tiles of a launch that may be repeated."""
+        bounded(_TILES)[_tiles_key(static, given)] = tiles
 
     def launched(
         self, static: Any, given: Mapping[str, Any], request: CheckedCall, config: Any, launched: Launched
@@ -73,7 +84,7 @@ class Functional:
         if self.mask is not None:
             assert isinstance(request, Request)
             used = configured(request, config, machine_for(request.views["q"], config))
-            bounded(_TILES)[_tiles_key(static, given)] = used.rows, used.keys
+            self.remember(static, given, (used.rows, used.keys))
             views = dict(zip(launched.arrays, launched.views, strict=True))
             everything |= {name: views[name].owner for name in LISTS}
         return everything
@@ -125,10 +136,12 @@ def lengths_of(block_mask: Any) -> Any:
     return tuple(found) if isinstance(found, list) else found
 
 
-def without_lists(q: Any, score_mod: Any = None, mask_mod: Any = None, block_mask: Any = None) -> dict[str, Any]:
-    """The functions for a kernel without lists of tiles: a block mask becomes a function, unless it will be refused."""
-    if block_mask is not None and mask_mod is None and is_block_mask(block_mask) and well_formed(block_mask):
-        seen = view(q, "q")
-        kinds = kinds_for(block_mask, stream_for(seen.device, seen.index))
-        block_mask, mask_mod = None, dense_function(block_mask, kinds)
-    return {"score_mod": score_mod, "mask_mod": mask_mod, "block_mask": block_mask}
+def in_tiles(q: Any, block_mask: Any, tile: tuple[int, int]) -> Any:
+    """The block mask, or if tiles of so many queries and keys do not divide its blocks, one whose function is right in
+    all blocks. One that will be refused is returned as it is."""
+    if block_mask is None or not is_block_mask(block_mask) or not well_formed(block_mask):
+        return block_mask
+    if not any(size % whole for size, whole in zip(block_mask.BLOCK_SIZE, tile, strict=True)):
+        return block_mask
+    seen = view(q, "q")
+    return exact_mask(block_mask, kinds_for(block_mask, stream_for(seen.device, seen.index)))

@@ -8,7 +8,7 @@ on how many there are; where they end is read from memory, by the kernels.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...runtime.launch_cache import LaunchCache
@@ -44,6 +44,10 @@ class Known:
             return CACHE.again(self.static, tuple(self.tensors.values()))
         except TypeError:  # an unhashable option: the checks will report it
             return None
+
+    def beside(self, tensors: Mapping[str, Any]) -> Known:
+        """The same call with more tensors, by the kernels' names."""
+        return replace(self, static=(*self.static, *tensors), tensors=self.tensors | dict(tensors))
 
     def remember(self, written: Mapping[str, Any], launched: Sequence[Launched] | None) -> None:
         """Remember the launches by the arrays that they write, by the kernels' names."""

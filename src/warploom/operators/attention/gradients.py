@@ -4,31 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from ...errors import ArgumentError, ArgumentTypeError
-from ...isa.dtypes import DType, f32
+from ...isa.dtypes import f32
 from ...isa.launch import GRID_LIMITS
 from ...kernels.hopper.attention_backward_reads import workspace
 from ...kernels.hopper.attention_backward_rows import ROWS_PER_CTA
 from ...kernels.hopper.attention_config import LOG2_E, QUERY_ROWS, Attention
 from ...runtime.arrays import ArrayView, given_back, view
 from ...runtime.launch_template import Launched
-from ...runtime.program import Program
 from ...settings import config as settings
-from ..kernel_cache import kept
 from ..spec.gpu import HOPPER, check_gpu, emulated, gpu_of
-from ..views import copy_into, new_array, restrided
+from ..views import new_array
 from ..workspace import fill
 from . import gradient_cache
-from .backward import CHOSEN, BackwardChoice, arrays_of, backward_choice, launch_backward
+from .backward import CHOSEN, BackwardChoice, arrays_of, backward_choice, launch_backward, whole_blocks
+from .backward_rows import launch_rows
 from .calls import plain, readable, refuse_long_emulation
 from .captured import captured as traced
-from .functional import Functional, lengths_of, without_lists
+from .functional import VISITS, Functional, in_tiles, lengths_of
 from .limits import ELEMENTS, check_countable
-from .named_launch import launch_named
+from .mask_lists import lists_of
 from .request import SIXTEEN_BITS, Request, check_types, one_batch, permuted, read, read_varlen
 
 ENDS = {"cu_seqlens_q": "q_ends", "cu_seqlens_k": "k_ends"}
@@ -43,7 +40,8 @@ class Gradients:
 
     `launches`: the GPU launches in order; None if they alone do not repeat the call. `written`: what they write.
     `captured`: gradients of captured arrays, by the kernels' names of these: f32, as if they were contiguous, then
-    up to 3 zeros; empty if there are no scores.
+    up to 3 zeros; empty if there are no scores. `lists`: of a block mask, by the kernels' names, with the queries and
+    keys of their `tiles`.
     """
 
     dq: Any
@@ -53,6 +51,8 @@ class Gradients:
     launches: list[Launched] | None = None
     written: dict[str, Any] = field(default_factory=dict)
     captured: dict[str, Any] = field(default_factory=dict)
+    lists: dict[str, Any] = field(default_factory=dict)
+    tiles: tuple[int, int] | None = None
 
 
 def varlen_gradients(
@@ -80,20 +80,30 @@ def gradients(
     """
     captured = sorted(captured, key=_number)
     functions = {name: options.pop(name, None) for name in ("score_mod", "mask_mod", "block_mask")}
-    dense = without_lists(tensors["q"], **functions)
-    called = Functional(**dense)
+    if functions["mask_mod"] is None:
+        functions["block_mask"] = in_tiles(tensors["q"], functions["block_mask"], whole_blocks(choice))
+    called = Functional(**functions, layout=options["layout"])
     seen = *called.static, lengths_of(functions["block_mask"]), *captured
     known = gradient_cache.known(tensors, _given(out, lse, grad, lse_grad), choice, options, seen, called.captured)
-    repeated = known.again() if made is None else None
+    lists = {} if called.mask is None or made is not None else _lists(called, known, tensors)
+    repeated = known.beside(lists).again() if made is None and lists is not None else None
     if repeated is not None:
         return _repeated(repeated, captured)
-    if dense["block_mask"] is not functions["block_mask"]:
-        read(tensors, **options, **functions)  # only to check the mask
-    request = wanting(read(tensors, **options, **dense, contents=called.contents), captured)
+    request = wanting(read(tensors, **options, **functions, contents=called.contents), captured)
     found = of_request(differentiable(request, options["softcap"]), tensors, out, lse, grad, made, lse_grad, choice)
     if made is None:
-        known.remember(found.written, found.launches)
+        if found.launches and found.tiles is not None:
+            called.remember(known.static, tensors, found.tiles)
+        known.beside(found.lists).remember(found.written, found.launches)
     return found
+
+
+def _lists(called: Functional, known: gradient_cache.Known, tensors: dict[str, Any]) -> dict[str, Any] | None:
+    """The lists of a block mask, if a call like this one came before; else None."""
+    try:
+        return called.lists(known.static, tensors, VISITS)
+    except (TypeError, AttributeError):  # an unhashable option, or arrays that are not torch's: the checks follow
+        return None
 
 
 def wanting(request: Request, captured: Sequence[str]) -> Request:
@@ -166,7 +176,7 @@ def of_request(
     folded = folds(request, count, choice.config.padded(request.lse_shape[2], count))
     cleared = {name: array for name, array in space.items() if choice.clears(name)}
     packed = choice.config.tile if ends else 0
-    launched = [_rows(request, given, space, ends.get("cu_seqlens_q"), packed, folded, cleared)]
+    launched = [launch_rows(request, given, space, ends.get("cu_seqlens_q"), packed, folded, cleared)]
     operands = {name: readable(request.views[name], name) for name in ("q", "k", "v")}
     arrays = {
         "Q": operands["q"], "K": operands["k"], "V": operands["v"], "dO": readable(request.seen(wanted), "grad"),
@@ -174,6 +184,10 @@ def of_request(
         **{ENDS[name]: array for name, array in ends.items()},
         **{name: array for name, array in request.views.items() if name.startswith(("score_", "mask_"))},
     }  # fmt: skip
+    tiles, lists = (choice.config.tile, choice.config.rows), {}
+    if request.block_mask is not None:
+        lists = lists_of(request.block_mask, tiles, model, request.keys, VISITS[0])
+    arrays |= lists
     numbers = {name: value for name, value in request.numbers.items() if name != "section"}
     numbers["factor"] = request.numbers.get("inner", request.numbers["scale"] / LOG2_E)
     folder = None if on_cpu else settings.cache_dir
@@ -186,7 +200,10 @@ def of_request(
     written = {WRITTEN.get(name, name): array for name, array in made.items()}
     dq, dk, dv = (given_back(made[name], [request.views["q"]]) for name in ("q", "k", "v"))
     sums = {name.removeprefix("d"): array for name, array in made.items() if name in workspace(of)}
-    return Gradients(dq, dk, dv, _owner(space["delta"]), launches if repeatable else None, written, sums)
+    return Gradients(
+        dq, dk, dv, _owner(space["delta"]), launches if repeatable else None, written, sums,
+        {name: _owner(array) for name, array in lists.items()}, tiles if lists else None,
+    )  # fmt: skip
 
 
 def _make(
@@ -253,44 +270,6 @@ def check_results(
     return result, wanted, *sums.values()
 
 
-def _rows(
-    request: Request, given: tuple[ArrayView, ...], made: dict[str, ArrayView], ends: ArrayView | None, packed: int,
-    folded: bool, cleared: dict[str, ArrayView],
-) -> Launched | None:  # fmt: skip
-    """Launch the kernel that computes lse2 and delta from O, dO, the log-sum-exp and, if given, its gradient.
-
-    packed: queries per tile of packed sequences. cleared: parts of the workspace, which it sets to zeros.
-    """
-    out, grad, *sums = (_contiguous(array) for array in given)
-    if request.layout == "thd":
-        out, grad = one_batch(out), one_batch(grad)
-    heads_first, folder = request.layout == "bhsd", None if out.device == "cpu" else settings.cache_dir
-    kind = request.of.dtype, out.shape[-1], heads_first
-    program = _rows_program(*kind, packed, len(sums) > 1, folded, tuple(cleared), folder)
-    arrays = {"O": out, "dO": grad, "LSE": sums[0], "lse2": made["lse2"], "delta": made["delta"]}
-    arrays |= {} if len(sums) == 1 else {"dLSE": sums[1]}
-    arrays |= {} if ends is None else {"ends": ends}
-    launched = launch_named(program, arrays | cleared, {})
-    if launched is None:
-        return None
-    return replace(launched, arrays=tuple("q_ends" if name == "ends" else name for name in launched.arrays))
-
-
-@lru_cache(maxsize=16)
-def _rows_program(
-    dtype: DType, value_dim: int, heads_first: bool, packed: int, logarithms: bool, folded: bool,
-    cleared: tuple[str, ...], folder: Path | None,
-) -> Program:  # fmt: skip
-    def trace() -> Program:
-        from ...kernels.hopper.attention_backward_rows import build_rows
-
-        return build_rows(dtype, value_dim, heads_first, packed, logarithms, folded, cleared).program()
-
-    flags = {f"packed {packed}": packed, "logarithms": logarithms, "folded": folded, **dict.fromkeys(cleared, True)}
-    name = " ".join([f"attention rows {dtype} {value_dim} {heads_first}", *(flag for flag in flags if flags[flag])])
-    return trace() if folder is None else kept(name, trace, folder)
-
-
 def _owner(array: ArrayView) -> Any:
     """Return the caller's array that it views."""
     return array.owner if array.host is None else array.host
@@ -298,16 +277,3 @@ def _owner(array: ArrayView) -> Any:
 
 def _writable(array: Any, name: str) -> ArrayView:
     return replace(view(array, name), writable=True)
-
-
-def _contiguous(array: ArrayView) -> ArrayView:
-    """Return the array, or a contiguous copy."""
-    if array.contiguous:
-        width, strides = array.dtype.bytes, []
-        for length in reversed(array.shape):
-            strides.append(width)
-            width *= length
-        return restrided(array, array.shape, strides[::-1])
-    copy = _writable(new_array(array, array.shape, array.dtype), "copy")
-    copy_into(copy, array)
-    return copy

@@ -18,12 +18,12 @@ from typing import Any, TypeVar
 
 from ...runtime.arrays import ArrayView
 from ...runtime.launch_template import is_capturing
-from .blocks import check_block_mask, dense_kinds, function_of, tile_lists
+from .blocks import MASK_TENSORS, check_block_mask, dense_kinds, function_of, tile_lists, visit_lists
 
-MASK_TENSORS = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices")
-"""The tensors of a block mask that say what it masks; the last two may be None."""
 MOST_KEPT = 16
 """What is kept of one mask: lists for kernels with other tiles, other lengths, and other streams."""
+MAKERS = {"tiles": tile_lists, "visits": visit_lists}
+"""What makes the lists of the forward pass, and of the gradients."""
 Found = TypeVar("Found")
 
 
@@ -106,26 +106,30 @@ def form_of(mask: Any) -> tuple[Any, ...]:
 
 
 def lists_for(
-    mask: Any, tiles: tuple[int, int], sizes: tuple[int, int, int, int], place: Callable[[], str], stream: int | None
+    mask: Any, tiles: tuple[int, int], sizes: tuple[int, int, int, int], place: Callable[[], str], stream: int | None,
+    kind: str = "tiles",
 ) -> dict[str, ArrayView]:  # fmt: skip
-    """Return `tiles` and `counts` of a mask for a kernel with tiles of so many queries and keys.
+    """Return the lists of a mask for a kernel with tiles of so many queries and keys.
 
-    sizes: batches, queries, heads, keys. place: of the queries. stream: as in `MaskCache.get`.
+    sizes: batches, queries, heads, keys. place: of the queries. stream: as in `MaskCache.get`. kind: of `MAKERS`.
     Raises as `check_block_mask` and `tile_lists` do.
     """
     batch, queries, heads, keys = sizes
 
     def make() -> dict[str, ArrayView]:
         check_block_mask(mask, (batch, queries, heads, 0), keys, place())
-        return tile_lists(mask, *tiles, queries, keys)
+        return MAKERS[kind](mask, *tiles, queries, keys)
 
-    return masks().get(mask, ("lists", tiles, sizes, form_of(mask)), stream, make)
+    return masks().get(mask, (kind, tiles, sizes, form_of(mask)), stream, make)
 
 
-def lists_of(mask: Any, tiles: tuple[int, int], q: ArrayView, keys: int) -> dict[str, ArrayView]:
+def lists_of(
+    mask: Any, tiles: tuple[int, int], q: ArrayView, keys: int, kind: str = "tiles"
+) -> dict[str, ArrayView]:  # fmt: skip
     """Return the same for queries (B, S, H, D) and so many keys."""
     batch, queries, heads, _ = q.shape
-    return lists_for(mask, tiles, (batch, queries, heads, keys), lambda: q.place, stream_for(q.device, q.index))
+    sizes = batch, queries, heads, keys
+    return lists_for(mask, tiles, sizes, lambda: q.place, stream_for(q.device, q.index), kind)
 
 
 def kinds_for(mask: Any, stream: int | None) -> Any:
