@@ -63,7 +63,7 @@ class Functional:
     def lists(self, static: Any, given: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any] | None:
         """The tensors of the mask's lists by name in a launch that came before; None if there was none."""
         q = given["q"]
-        tiles = _TILES.get(_tiles_key(static, given))
+        tiles = _TILES.get(_tiles_key(static, given)) if hasattr(q, "get_device") else None  # else no torch tensor
         stream = None if tiles is None else stream_for("cuda", q.get_device())
         if tiles is None or stream is None:
             return None
@@ -74,7 +74,8 @@ class Functional:
 
     def remember(self, static: Any, given: Mapping[str, Any], tiles: tuple[int, int]) -> None:
         """Remember the queries and keys of the tiles of a launch that may be repeated."""
-        bounded(_TILES)[_tiles_key(static, given)] = tiles
+        if hasattr(given["q"], "get_device"):
+            bounded(_TILES)[_tiles_key(static, given)] = tiles
 
     def launched(
         self, static: Any, given: Mapping[str, Any], request: CheckedCall, config: Any, launched: Launched

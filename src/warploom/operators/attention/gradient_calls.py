@@ -36,7 +36,7 @@ def attention_backward(
         q, k, v, causal, scale, window, softcap, sinks, layout: the arguments of the `attention` call.
         score_mod, mask_mod, block_mask: the same. A score function is differentiated with respect to the score while
             it is traced, and so is a softcap; gradients of captured arrays are not returned (torch's autograd returns
-            them). Only `causal` and `window` skip tiles; tiles that a block mask leaves out are computed.
+            them). Tiles that a block mask leaves out are not computed, as those outside of `causal` and `window`.
         out, lse: the results of `attention` with return_lse=True.
         grad: gradient of `out`, with its shape and type. lse_grad: gradient of `lse`, likewise; none by default.
         deterministic: False lets the kernel add up the rows of dQ in any order.

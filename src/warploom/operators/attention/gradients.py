@@ -102,7 +102,7 @@ def _lists(called: Functional, known: gradient_cache.Known, tensors: dict[str, A
     """The lists of a block mask, if a call like this one came before; else None."""
     try:
         return called.lists(known.static, tensors, VISITS)
-    except (TypeError, AttributeError):  # an unhashable option, or arrays that are not torch's: the checks follow
+    except TypeError:  # an unhashable option: the checks will report it
         return None
 
 

@@ -22,8 +22,8 @@ from .blocks import MASK_TENSORS, check_block_mask, dense_kinds, function_of, ti
 
 MOST_KEPT = 16
 """What is kept of one mask: lists for kernels with other tiles, other lengths, and other streams."""
-MAKERS = {"tiles": tile_lists, "visits": visit_lists}
-"""What makes the lists of the forward pass, and of the gradients."""
+KINDS = ("tiles", "visits")
+"""Lists for the forward pass, `tile_lists`, and for its gradients, `visit_lists`."""
 Found = TypeVar("Found")
 
 
@@ -107,24 +107,24 @@ def form_of(mask: Any) -> tuple[Any, ...]:
 
 def lists_for(
     mask: Any, tiles: tuple[int, int], sizes: tuple[int, int, int, int], place: Callable[[], str], stream: int | None,
-    kind: str = "tiles",
+    kind: str = KINDS[0],
 ) -> dict[str, ArrayView]:  # fmt: skip
     """Return the lists of a mask for a kernel with tiles of so many queries and keys.
 
-    sizes: batches, queries, heads, keys. place: of the queries. stream: as in `MaskCache.get`. kind: of `MAKERS`.
+    sizes: batches, queries, heads, keys. place: of the queries. stream: as in `MaskCache.get`. kind: of `KINDS`.
     Raises as `check_block_mask` and `tile_lists` do.
     """
     batch, queries, heads, keys = sizes
 
     def make() -> dict[str, ArrayView]:
         check_block_mask(mask, (batch, queries, heads, 0), keys, place())
-        return MAKERS[kind](mask, *tiles, queries, keys)
+        return (tile_lists if kind == KINDS[0] else visit_lists)(mask, *tiles, queries, keys)
 
     return masks().get(mask, (kind, tiles, sizes, form_of(mask)), stream, make)
 
 
 def lists_of(
-    mask: Any, tiles: tuple[int, int], q: ArrayView, keys: int, kind: str = "tiles"
+    mask: Any, tiles: tuple[int, int], q: ArrayView, keys: int, kind: str = KINDS[0]
 ) -> dict[str, ArrayView]:  # fmt: skip
     """Return the same for queries (B, S, H, D) and so many keys."""
     batch, queries, heads, _ = q.shape
