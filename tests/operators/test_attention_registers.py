@@ -88,6 +88,17 @@ def test_gradients_under_functions_spill_little(head_dim: int, value_dim: int) -
     assert stored(attention_backward.build(of, backward_config(of)).program()) <= spills.SPILLED_BYTES
 
 
+@pytest.mark.sample(1, all=2)
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+def test_gradients_under_a_block_mask_spill_nothing(head_dim: int) -> None:
+    functions = {
+        "score_mod": captured(slope, "score_mod").function,
+        "mask_mod": captured(same_document, "mask_mod").function,
+    }
+    of = Attention(head_dim=head_dim, value_dim=head_dim, lists=True, **functions)
+    assert stored(attention_backward.build(of, backward_config(of)).program()) == 0
+
+
 BIAS, DISTANCES = np.zeros((1, 2, 256, 256), np.float32), np.zeros((2, 512), np.float32)
 CAPTURED = {
     "slopes": slope, "distances": lambda s, b, h, i, j: s + DISTANCES[h, i - j + 256],
