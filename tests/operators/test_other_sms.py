@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from tests.driver.conftest import fake_driver, pretend  # noqa: F401 - fixtures
 from warploom.kernels.hopper import free_tile_choice, grouped_config
 from warploom.kernels.hopper.description import Config, Fusion
 from warploom.kernels.hopper.free_tile_config import FreeTileConfig, FreeTileGrid
