@@ -196,7 +196,7 @@ def texts(million: int) -> Iterator[Case]:
         return (Array(shape, dtype, "zeros"),)
 
     rows, each = (65536, 256) if whole else (16, 64)
-    yield case("nvcc_sparse_rows", "gather", "common", "sparse_rows",
+    yield case("nvcc_common_sparse_rows", "gather", "common", "sparse_rows",
                (Array((rows, each), u32, rows), *floats(rows, each), *floats(rows)), out(rows), (rows, each),
                (rows // 8, 1, 1), 256)  # fmt: skip
     rows, columns = (8192, 4096) if whole else (64, 64)

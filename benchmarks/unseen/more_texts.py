@@ -24,7 +24,7 @@ def cases(million: int = MILLION) -> Iterator[Case]:
     yield case("nvcc_options", "elementwise", "more", "options", floats(count) * 3, made(count), (count,),
                (count // 256, 1, 1), 256)  # fmt: skip
     bodies = 16384 if whole else 512
-    yield case("nvcc_bodies", "arithmetic", "more", "bodies", floats(bodies, 4), made(bodies, 4), (bodies,),
+    yield case("nvcc_more_bodies", "arithmetic", "more", "bodies", floats(bodies, 4), made(bodies, 4), (bodies,),
                (bodies // 256, 1, 1), 256)  # fmt: skip
     size = 2048 if whole else 128
     yield case("nvcc_register_tiles", "product", "more", "register_tiles", floats(size, size) * 2, made(size, size),

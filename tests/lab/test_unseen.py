@@ -17,6 +17,10 @@ def _call(case, zeros=False):
     return [one.made(zeros) for one in case.inputs], outputs[0] if len(outputs) == 1 else outputs
 
 
+def test_no_two_kernels_have_one_name():
+    assert len(CASES) == sum(1 for _ in cases(SMALL)), "evidence is kept by name"
+
+
 @pytest.mark.sample(8, all=9)
 @pytest.mark.parametrize("name", CASES)
 def test_an_unseen_kernel_does_nothing_wrong(name):
