@@ -10,22 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError
 from ..runtime.arrays import view
-from ..runtime.launch_cache import LaunchCache
 from ..settings import FIRST_CALLS
 from ..settings import config as settings
 from . import first_calls
 from .dispatch_hook import load_torch_plugin, plugin_for
 from .execute import run
+from .launches import CACHE
 from .request import check_linear, read
 from .spec.arguments import ARRAYS, DEFAULTS, OF_RESULT_SHAPE, check_names, signature
 from .tune import tune_before
 from .views import restrided, transposed
 
-CACHE = LaunchCache(differentiable=True)
-"""The launches of `matmul`, `linear` and `grouped_matmul`. Keys of hits: the function (not for `matmul`), the options'
-names, their addresses or types and values, then the addresses of a, b and out. Forms: the same with sizes in bytes
-instead of addresses, without out; a guard tells shapes apart.
-"""
 _HITS = CACHE.hits
 
 

@@ -24,13 +24,13 @@ from ..runtime.launch_template import Launched
 from ..runtime.machine import for_arch
 from ..runtime.program import Program
 from .binding import Binding
-from .calls import CACHE
 from .dispatch_hook import refuse_gradients
 from .execute import launch
 from .families import family_of, from_text
 from .first_run_check import check_groups, warn_unproven
 from .grouped_request import Grouped, read
 from .kernel_cache import ready
+from .launches import CACHE
 from .outputs import check_apart, check_output
 from .select import choose
 from .spec.gpu import BLACKWELL, HOPPER, check_gpu, emulated, gpu_of
