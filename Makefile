@@ -66,7 +66,7 @@ test-all: $(VENV)/.dev
 	@$(MAKE) --no-print-directory -j 2 types all
 
 all: $(VENV)/.all
-	@echo "testing, with torch, jax and transformers: about fifteen minutes on two quiet cores ..."
+	@echo "testing, with torch, jax and transformers: about twelve minutes on two quiet cores ..."
 	@PYTHONHASHSEED=0 $(PYTEST) -m "not slow"
 
 test-slow: $(VENV)/.dev
