@@ -62,3 +62,7 @@ def test_where_threads_meet_again_is_no_loop_and_a_loop_over_the_lanes_is_run_on
 
 def test_what_no_path_reaches_is_in_no_loop():
     assert loops("EXIT", ".L_x_0:", "BRA `(.L_x_0)", "NOP", "NOP") == [-1] * 4
+
+
+def test_no_code_has_no_loop():
+    assert loops() == []

@@ -8,7 +8,6 @@ counted for its branch.
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from typing import TypeVar
 
 from ..emulator.machine.units import LOADS, WARPGROUP_MMA
 from .instructions import ALU, CONTROL, CONVERT, EITHER, FMA, FP64, HALF, IMAD_WIDE, LSU, MUFU, NONE, TENSOR, Facts
-from .machine_loops import LANES, OUTSIDE, innermost
+from .machine_loops import GUARD, LANES, OUTSIDE, innermost
 from .ordering import CodePosition
 
 _Item = TypeVar("_Item")
@@ -28,7 +27,6 @@ IMAD = "imad"
 WIDE_LOAD_WORDS: Mapping[str, int] = {"LDS.64": 2, "LDS.128": 4}
 """Shared-memory loads that are counted apart, with the registers that they fill: ptxas also merges loads of one
 register into them."""
-_GUARD = re.compile(r"^@!?U?P\w+\s+")
 _PIPES = {
     FMA: "FFMA FADD FMUL FFMA2 FADD2 FMUL2 FSWZADD",
     IMAD: "IMAD IMUL IDP VIADD",
@@ -172,7 +170,7 @@ def _read(code: Sequence[tuple[str, int]]) -> list[_Machine]:
     last = next((at for at in range(len(texts) - 1, -1, -1) if "EXIT" in texts[at][0]), len(texts))
     made = []
     for at, (text, line) in enumerate(texts[: last + 1]):
-        first = _GUARD.sub("", text).split()[0].rstrip(";").split(".")
+        first = GUARD.sub("", text).split()[0].rstrip(";").split(".")
         word = first[0]
         pipe = PIPE.get(word, CONTROL if not word.startswith("U") else "")
         if word == "IMAD" and {"WIDE", "HI"} & set(first):

@@ -16,7 +16,8 @@ OUTSIDE = -1
 """The number of no loop."""
 LANES = "BRA.U.ANY"
 """The end of a loop over the lanes, which is run once and so counts as none."""
-_GUARD = re.compile(r"^@!?U?P\w+\s+")
+GUARD = re.compile(r"^@!?U?P\w+\s+")
+"""The predicate of an instruction."""
 _LABEL = re.compile(r"\.L_\w+")
 _JUMPS, _LEAVES = ("BRA", "BRX", "JMP"), ("EXIT", "RET", "KILL")
 Edges = Mapping[int, Sequence[int]]
@@ -27,6 +28,8 @@ def innermost(texts: Sequence[str], labels: Mapping[str, int]) -> list[int]:
 
     texts: the instructions as nvdisasm prints them; labels: the index of the instruction that each label stands at.
     """
+    if not texts:
+        return []
     starts = _starts(texts, labels)
     blocks = dict(zip(starts, [*starts[1:], len(texts)], strict=True))
     loops = _natural({start: _follow(texts[start:end], labels, end, len(texts)) for start, end in blocks.items()})
@@ -46,7 +49,7 @@ def _starts(texts: Sequence[str], labels: Mapping[str, int]) -> list[int]:
 def _follow(block: Sequence[str], labels: Mapping[str, int], end: int, size: int) -> list[int]:
     """The blocks that may follow a block. end: the first instruction behind it; size: the number of instructions."""
     last = block[-1]
-    always = _word(last) in (*_JUMPS, *_LEAVES) and not _GUARD.match(last) and LANES not in last
+    always = _word(last) in (*_JUMPS, *_LEAVES) and not GUARD.match(last) and LANES not in last
     targets = [text for text in block if _word(text) in (*_JUMPS, "CALL", "BSSY") and LANES not in text]
     found = [labels[name] for text in targets for name in _LABEL.findall(text) if name in labels]
     return [one for one in ([] if always else [end]) + found if one < size]
@@ -54,7 +57,7 @@ def _follow(block: Sequence[str], labels: Mapping[str, int], end: int, size: int
 
 def _word(text: str) -> str:
     """The opcode without its modifiers."""
-    return _GUARD.sub("", text).split()[0].rstrip(";").partition(".")[0]
+    return GUARD.sub("", text).split()[0].rstrip(";").partition(".")[0]
 
 
 def _natural(follow: Edges) -> dict[int, set[int]]:
