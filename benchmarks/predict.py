@@ -160,9 +160,8 @@ def answer_of(
 
 
 def groups_of(name: str, most: int, only: Sequence[str]) -> list[list[Point]]:
-    """The groups of a set that have a chosen kernel."""
-    made = in_turns(points(most)[name]())
-    return [group for group in made if any(chosen(point.kernel, only) for point in group)]
+    """The groups of a set's chosen kernels."""
+    return list(in_turns(point for point in points(most)[name]() if chosen(point.kernel, only)))
 
 
 def chosen(kernel: str, parts: Sequence[str]) -> bool:

@@ -77,3 +77,15 @@ def launch(
             ptx=ptx if len(reports) == 1 else None, **{name: x for name, x in numbers.items() if name in scalars},
         ))  # fmt: skip
     return reports, [*made.values(), *(arrays[name] for name in workspace(of))]
+
+
+class Checked:
+    """A launch that is called for its reports and results, and that knows whether these are right."""
+
+    def check(self, **how):
+        """Run, and assert that nothing is found and that the gradients are right."""
+        reports, found = self(**how)
+        for report in reports:
+            report.raise_on_findings()
+        assert self.right(found)
+        return found

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.attention_cases import Attention, operands
-from tests.kernels.attention_gradients import ERROR, exact, launch
+from tests.kernels.attention_gradients import ERROR, Checked, exact, launch
 from warploom.kernels.hopper import attention_backward, attention_backward_sums
 from warploom.kernels.hopper.attention_backward_config import BackwardConfig, backward_config, values_config
 from warploom.kernels.hopper.attention_config import LOG2_E
@@ -21,7 +21,7 @@ SMALL = BackwardConfig(tile=64)
 SCHEDULES = ["eager", "lazy", "random", "starve"]
 
 
-class Run:
+class Run(Checked):
     """A launch of the rows, of the kernel of all gradients and of the conversion, and what should come out.
 
     loud: a factor of q, for scores far below 0.
@@ -43,14 +43,6 @@ class Run:
     def __call__(self, **how):
         """The reports, and dQ, dK and dV."""
         return launch(self.of, self.config, self.given, self.results, self.numbers, **how)
-
-    def check(self, **how):
-        """Run, and assert that nothing is found and that the gradients are right."""
-        reports, found = self(**how)
-        for report in reports:
-            report.raise_on_findings()
-        assert self.right(found)
-        return found
 
     def right(self, found):
         """True if the gradients are right."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.attention_cases import Attention, operands
-from tests.kernels.attention_gradients import ERROR, exact, launch
+from tests.kernels.attention_gradients import ERROR, Checked, exact, launch
 from warploom.errors import DeadlockError
 from warploom.kernels.hopper import attention_backward
 from warploom.kernels.hopper.attention_backward_config import (
@@ -52,7 +52,7 @@ def lists_of(sees, config):
     return {"visits": visits, "visited": visited, "visitors": visitors}
 
 
-class Run:
+class Run(Checked):
     """A launch under a mask, and what should come out."""
 
     def __init__(self, name, queries, keys, heads=(1, 1), of=NARROW, config=None, batch=1):
@@ -81,14 +81,6 @@ class Run:
             np.linalg.norm(one.astype(np.float64) - wanted) <= ERROR * np.linalg.norm(wanted)
             for one, wanted in zip(found, self.wanted, strict=True)
         )
-
-    def check(self, **how):
-        """Run, and assert that nothing is found and that the gradients are right."""
-        reports, found = self(**how)
-        for report in reports:
-            report.raise_on_findings()
-        assert self.right(found)
-        return found
 
 
 @pytest.mark.sample(2, all=2)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 
+from ..isa.instructions.bulk_copy import MULTICAST
 from .constants import Hardware
 from .depths import apart
 from .launch import Launch
@@ -30,8 +31,6 @@ LEAST_SHARE = 0.55
 """Least work of a mean cluster relative to the first: one tile of two, and a little."""
 HINT = ".L2::cache_hint"
 """The modifier of a copy that has an L2 policy."""
-MULTICAST = ".multicast::cluster"
-"""The modifier of a copy to several CTAs."""
 STEP_BUDGET = 300_000
 """Approximate number of steps of one replay; longer sequences of clusters are replayed in part."""
 FEW = (1, 8, 32, 128)
@@ -79,6 +78,7 @@ class Predictor:
         """Bytes written to DRAM: L2 absorbs repeated writes."""
         self.known_bytes = max(0.0, rest - launch.output_bytes) if stays else 0.0
         """Bytes of inputs that are in L2 from the launch before."""
+        self.read_alone, self.beyond = read_alone(recording, self.scale), beyond(recording)
         self.apart = apart(recording, min(self.ctas, self.sms * self.room.residents))
         self.dram_bytes = self._dram() + self.apart.missed * self.apart.bytes * self.scale
         self.unequal = self._unequal()
@@ -185,9 +185,9 @@ class Predictor:
             not self.near,
             self.apart.operations,
             self.apart.missed,
-            alone=read_alone(self.recording, self.scale),
+            alone=self.read_alone,
             first=self.first_ns,
-            beyond=beyond(self.recording) * (active or self.active),
+            beyond=self.beyond * (active or self.active),
         )
 
     def replayed(self, ghz: float, trace: Trace | None = None) -> tuple[float, Replay]:
