@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from warploom.kernels.ladder import find
+from warploom.timing.result import alike
 from warploom.timing.timeline import COPY, MATRIX, RUN, WAIT
 
 REGISTERS = 168
@@ -64,3 +65,9 @@ def test_a_kernel_without_tensor_cores_is_not_bound_by_them():
     found = find("1").build().predict(a, a, registers=25)
     assert found.roofs["tensor"] == 0.0
     assert found.clock_mhz == pytest.approx(1980.0)
+
+
+def test_warps_without_a_role_that_wait_alike_are_told_together():
+    waits = {"producer": {"empty": 0.5}, "warp 4": {"load": 0.74}, "warp 5": {"load": 0.735}, "warp 6": {"load": 0.5},
+             "warp 8": {"load": 0.5}}  # fmt: skip
+    assert list(alike(waits)) == ["producer", "warps 4-5", "warp 6", "warp 8"]

@@ -61,7 +61,7 @@ class Prediction:
             f"{self.watts:.0f} W; bound by {self.bound}",
             "  busy    " + ", ".join(f"{name} {share:.0%}" for name, share in largest(self.roofs) if share >= 0.005),
         ]
-        for role, found in self.waits.items():
+        for role, found in alike(self.waits).items():
             shown = ", ".join(f"{what} {share:.0%}" for what, share in largest(found) if share >= 0.005)
             if shown:
                 lines.append(f"  waits   {role}: {shown}")
@@ -76,6 +76,26 @@ class Prediction:
 
 def largest(shares: Mapping[str, float]) -> list[tuple[str, float]]:
     return sorted(shares.items(), key=lambda item: -item[1])
+
+
+def alike(waits: Mapping[str, dict[str, float]], within: float = 0.01) -> dict[str, dict[str, float]]:
+    """Combine warps without a role that follow each other and wait alike, with the shares of the first.
+
+    within: the largest difference of a share.
+    """
+    found: dict[str, dict[str, float]] = {}
+    first, last, shares = -1, -1, dict[str, float]()
+    for role, of_role in waits.items():
+        warp = int(role.removeprefix("warp ")) if role.removeprefix("warp ").isdigit() else -1
+        differences = (abs(of_role.get(what, 0.0) - shares.get(what, 0.0)) for what in {*of_role, *shares})
+        if warp > 0 and last == warp - 1 and all(difference <= within for difference in differences):
+            found.popitem()
+            found[f"warps {first}-{warp}"] = shares
+        else:
+            first, shares = warp, of_role
+            found[role] = shares
+        last = warp
+    return found
 
 
 def waits(replay: Replay) -> dict[str, dict[str, float]]:
