@@ -1,12 +1,14 @@
 """Time every tile of grouped products next to torch's, on layers of experts of public models, and judge the choice.
 
     python -m benchmarks.sweep_grouped --evidence FILE.json [--seed 1] [--count 30] [--dtype bf16|e4m3] [--seconds 100]
+        [--equal]
     python -m benchmarks.sweep_grouped --judge FILE.json [--keep]
 
 A draw takes a model with experts, one of its layers, the experts of one of 1 to 8 GPUs, an average number of rows of a
-group, uniform on a logarithmic scale, and a router: its experts are drawn with weights that are equal, or spread. The
-kernels are built first, by all cores. Each result is compared with one accumulated in f64; the correct ones are timed
-interleaved, in short slices, as replayed graphs. e4m3 has row scales.
+group, uniform on a logarithmic scale, and a router: its experts are drawn with weights that are equal, or spread. With
+--equal all groups have the same number of rows, a power of two, as in benchmarks and at full capacity. The kernels are
+built first, by all cores. Each result is compared with one accumulated in f64; the correct ones are timed interleaved,
+in short slices, as replayed graphs. e4m3 has row scales.
 
 --judge: the regret of the choice, its time over the best tile's minus 1, and the choice's ratio to torch. The file has
 those of the choice of its day as `choice`; --keep adds those of today's as `choice_since`.
@@ -54,8 +56,8 @@ GPUS, SPREADS = (1, 2, 4, 8), (0.0, 0.5, 1.0)
 """GPUs over which experts are divided, and standard deviations of the logarithm of a router's weights."""
 
 
-def drawn(seed: int, count: int, dtype: str = "bf16") -> list[GemmWork]:
-    """Grouped products, the same ones for the same seed."""
+def drawn(seed: int, count: int, dtype: str = "bf16", equal: bool = False) -> list[GemmWork]:
+    """Grouped products, the same ones for the same seed. equal: groups of equal rows, a power of two."""
     generator = random.Random(seed)
     models = [[layer for layer in model.layers() if layer.experts] for model in catalogue.load()]
     models = [layers for layers in models if layers]
@@ -64,9 +66,11 @@ def drawn(seed: int, count: int, dtype: str = "bf16") -> list[GemmWork]:
         layer = generator.choice(generator.choice(models))
         groups = layer.experts // generator.choice(GPUS)
         average = math.exp(generator.uniform(0, math.log(MOST_AVERAGE)))
+        if equal:
+            average = 2 ** round(math.log2(average))
         total, spread = round(groups * average), generator.choice(SPREADS)
         weights = [math.exp(generator.gauss(0, spread)) for _ in range(groups)]
-        taken = generator.choices(range(groups), weights, k=total)
+        taken = [at % groups for at in range(total)] if equal else generator.choices(range(groups), weights, k=total)
         fits = total <= MOST_ROWS and groups * layer.n * layer.k * 2 <= MOST_BYTES and layer.k % 16 == layer.n % 8 == 0
         if fits and groups >= LEAST_EXPERTS:
             rows = np.bincount(taken, minlength=groups).tolist()
@@ -151,8 +155,8 @@ def measure(options: argparse.Namespace) -> None:
 
     begun, stage = time.monotonic(), GpuStage()
     rows: list[dict[str, Any]] = []
-    problems = drawn(options.seed, options.count, options.dtype)
-    configs: list[Config] = list(candidates(problems[0].posed, EMULATED))
+    problems = drawn(options.seed, options.count, options.dtype, options.equal)
+    configs: list[Config] = list(candidates(problems[0].posed, EMULATED, every=True))
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
         refused = list(pool.map(partial(built, problems[0], arch=stage.arch), configs))
     for config, reason in zip(configs, refused, strict=True):
@@ -185,6 +189,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=30)
     parser.add_argument("--dtype", default="bf16", choices=("bf16", "e4m3"))
+    parser.add_argument("--equal", action="store_true", help="groups of equal rows")
     parser.add_argument("--seconds", type=float, default=100.0)
     options = parser.parse_args()
     if options.judge:

@@ -21,7 +21,7 @@ from warploom.kernels.hopper.grouped_config import CONFIG, SMALL_GROUPS
 from warploom.operators import Problem, choose, explain, kernel_cache, reference, tune
 from warploom.operators.families import candidates, family_of
 from warploom.operators.families.estimate import H200_MHZ
-from warploom.operators.families.grouped import row_tiles
+from warploom.operators.families.grouped import equal_tiles_of, row_tiles, tiles_of
 from warploom.operators.spec.gpu import EMULATED
 from warploom.operators.tuned import key_of, tables
 from warploom.operators.warm import warm
@@ -179,6 +179,13 @@ def test_the_operands_of_tuning_have_groups_of_any_size(monkeypatch):
 def test_few_rows_of_a_group_get_tiles_of_few_rows_and_many_the_largest():
     chosen = [choose(grouped_problem(64 * rows, 64)).config.output_tile for rows in (1, 8, 32, 200, 4096)]
     assert chosen[:3] == [(64, 128)] * 3 and chosen[3][0] == 128 and chosen[4] == (128, 256)
+
+
+def test_equal_groups_that_fill_whole_waves_of_the_largest_tile_get_it():
+    """8 groups of 512 rows fill 3.9 waves of 128 x 256, and 5.3 of 128 x 192; uneven groups 4.4 and 6."""
+    problem = grouped_problem(8 * 512, 8)
+    assert equal_tiles_of(CONFIG, problem) == 8 * 4 * 16 < 4 * EMULATED.sms < tiles_of(CONFIG, problem)
+    assert choose(problem).config == CONFIG
 
 
 def test_the_choice_is_good_in_the_sweep_of_experts():

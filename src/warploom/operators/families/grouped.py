@@ -1,8 +1,8 @@
 """Groups of rows, each multiplied by its own matrix (mixture of experts): a family for Hopper, one for Blackwell.
 
-The rows of each group are on the GPU, where the choice does not read them. The estimates are for as many tiles as
-groups have in the mean if their rows are spread evenly between none and twice the average, as routing spreads tokens
-over experts: about half a tile of each group is not used.
+The rows of each group are on the GPU, where the choice does not read them. The estimates are for the mean of two cases:
+uneven groups, whose rows are spread evenly between none and twice the average, as routing spreads tokens over experts,
+so that about half a tile of each is not used; and equal groups, which fill whole tiles and waves of some sizes.
 
     mma      wgmmas of a multiprocessor's tiles       tma   rows of its boxes       hbm   bytes of A, of each B, and D
     T = m + OVERLAP (mma + tma + hbm - m) + epilogues,    m = max(mma, tma, hbm)
@@ -33,7 +33,7 @@ choice is good in that sweep. Constants from 1300 to 1500, 1.6 to 2.0 and 0.15 t
 EPILOGUE_US = 0.8
 """Of a tile of 128 x 128."""
 WHOLE_WAVES = 0.75
-"""A last wave counts as whole by this share: groups differ, so multiprocessors do not end together anyway."""
+"""The last wave of uneven groups counts as whole by this share: multiprocessors do not end together anyway."""
 
 
 def row_tiles(rows: int, tile_m: int) -> float:
@@ -49,21 +49,32 @@ def average_rows(problem: Problem) -> int:
 
 
 def row_tiles_of(problem: Problem, tile_m: int) -> int:
-    """The expected row tiles of all groups."""
+    """The expected row tiles of all groups, if they are uneven."""
     return max(1, round(problem.groups * row_tiles(average_rows(problem), tile_m)))
 
 
 def tiles_of(config: Any, problem: Problem) -> int:
-    """The expected tiles of all groups."""
+    """The expected tiles of all groups, if they are uneven."""
     tile_m, tile_n = config.output_tile
     return row_tiles_of(problem, tile_m) * -(-problem.n // tile_n)
 
 
+def equal_tiles_of(config: Any, problem: Problem) -> int:
+    """The tiles of all groups, if they are equal."""
+    tile_m, tile_n = config.output_tile
+    return problem.groups * -(-average_rows(problem) // tile_m) * -(-problem.n // tile_n)
+
+
+def waves_of(config: Any, problem: Problem, sms: int) -> float:
+    """The mean of the waves of uneven and of equal groups."""
+    tiles, equal = tiles_of(config, problem), -(-equal_tiles_of(config, problem) // sms)
+    uneven = WHOLE_WAVES * -(-tiles // sms) + (1 - WHOLE_WAVES) * max(1.0, tiles / sms)
+    return (uneven + equal) / 2
+
+
 def estimate(config: Config, problem: Problem, gpu: Gpu) -> Estimate:
     """The estimate for one grouped product on Hopper."""
-    product, tiles = problem.product, tiles_of(config, problem)
-    share, whole = tiles / gpu.sms, -(-tiles // gpu.sms)
-    waves = WHOLE_WAVES * whole + (1 - WHOLE_WAVES) * max(1.0, share)
+    product, waves = problem.product, waves_of(config, problem, gpu.sms)
     steps, clock = waves * -(-problem.k // product.tile_k), CLOCK * of_h200_clock(gpu)
     mma = steps * config.tile_m * config.tile_n / TENSOR_TILE * narrowness(config.tile_n) / clock
     tma = steps * (config.tile_m + config.tile_n) * ROW / clock
@@ -75,7 +86,7 @@ def estimate(config: Config, problem: Problem, gpu: Gpu) -> Estimate:
     useful = problem.m * problem.n * -(-problem.k // product.tile_k) / TENSOR_TILE / gpu.sms / clock
     bound = "memory" if longest == hbm else "tensor cores" if longest == mma else "fill"
     return Estimate(
-        time, float(whole), problem.m * problem.n / (whole * gpu.sms * config.tile_m * config.tile_n), useful / time,
+        time, round(waves, 2), problem.m * problem.n / (waves * gpu.sms * config.tile_m * config.tile_n), useful / time,
         steps * (config.tile_m + config.tile_n) * TILE_K_BYTES / (time * clock), end / time, clock, bound,
     )  # fmt: skip
 
