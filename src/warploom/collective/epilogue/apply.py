@@ -24,6 +24,7 @@ from ..tile.roles import WARP
 from ..tile.sizes import ACC_ATOM_N
 from .activations import FUNCTIONS
 from .spec import Fusion
+from .tile_vectors import TileVectors
 
 SPARE_REGS = 64
 """Registers for values loaded ahead, by default."""
@@ -51,6 +52,8 @@ class Epilogue:
         self.scale_out: Register | None = None
         self.vectors_from: Register | None = None
         """First element of the vectors along the columns; in a grouped product, the group's first."""
+        self.ahead: TileVectors | None = None
+        """The vectors of the present tile, if they were loaded before its main loop."""
         self.largest: Register | None = None
         self._begun = False
         elements = (("gate", fusion.gate), ("C", fusion.addend))
@@ -191,6 +194,8 @@ class EpilogueBlock:
 
     def _near_elements(self, name: str) -> list[Register]:
         """One element of a vector for each of the near indices."""
+        if self.epilogue.ahead is not None:
+            return self.epilogue.ahead.near(self.near)
         array: ArrayHandle = self.epilogue.args[name]
         address = self._address(array, self.near)
         return [load_as_f32(array.dtype, address, half * HALF_ROWS, there) for half, there in enumerate(self.has_near)]
@@ -211,6 +216,11 @@ class EpilogueBlock:
     def load(self, first: int, atoms: int) -> list[Loaded]:
         """Start loading the operands of atoms, from the tile's atom `first`."""
         result = [Loaded() for _ in range(atoms)]
+        if self.epilogue.ahead is not None:
+            for name, what in self._vectors:
+                for loaded, elements in zip(result, self.epilogue.ahead.along(name, first, atoms), strict=True):
+                    setattr(loaded, what, elements)
+            return result
         if not self.transposed and (self._vectors or self.fusion.amax):
             for atom, loaded in enumerate(result, first):
                 loaded.inside = [self.exists(atom, j) for j in _PAIR]

@@ -12,6 +12,7 @@ from ...lang.values import Register
 from ..mma.fragment import ACC_REGS, HALF_ROWS, first_column, first_row, pack, thread_of_warpgroup
 from ..tile.roles import WARP
 from ..tile.sizes import ACC_ATOM_N
+from .apply import Loaded
 from .arguments import BOX_ROWS
 from .tma_store import TmaStore
 
@@ -21,13 +22,18 @@ def store_rows_before(
 ) -> None:  # fmt: skip
     """Store the rows before row `end` of blocks of 64 rows.
 
-    If all rows of a consumer are before `end`, TMA stores them; otherwise each thread stores its elements before `end`.
+    If all rows of a consumer are before `end`, TMA stores them; otherwise each thread stores its elements before `end`,
+    block by block, up to the first block that has none.
     """
     with ptx.if_(row + len(acc) * BOX_ROWS <= end):
         out.store(acc, me, row, column)
     with ptx.else_():
         for index, block in enumerate(acc):
-            _store_elements(out, block, row + index * BOX_ROWS, column, end)
+            first = row + index * BOX_ROWS
+            with ptx.if_(first < end):
+                _store_elements(out, block, first, column, end)
+        if out.epilogue is not None and out.epilogue.ahead is not None:
+            out.epilogue.ahead.release()
 
 
 def _store_elements(out: TmaStore, block: RegisterArray, row: Register, column: Register, end: Register) -> None:
@@ -40,11 +46,16 @@ def _store_elements(out: TmaStore, block: RegisterArray, row: Register, column: 
     first = first_column(lane, column)
     fused = None if out.epilogue is None else out.epilogue.block(row, column)
     places = [array.pointer() + ((mine + half * HALF_ROWS).to(u64) * width + first) * size for half in range(2)]
-    for atom in range(len(block) // ACC_REGS):
+    atoms = len(block) // ACC_REGS
+    batch = atoms if out.epilogue is None else out.epilogue.batch(atoms, 1)
+    loaded: Sequence[Loaded] = []
+    for atom in range(atoms):
         own = block[atom * ACC_REGS : (atom + 1) * ACC_REGS]
         values: Sequence[Register] = own.elements
         if fused is not None:
-            values = fused.apply(fused.load(atom, 1)[0], own)
+            if atom % batch == 0:
+                loaded = fused.load(atom, min(batch, atoms - atom))
+            values = fused.apply(loaded[atom % batch], own)
         for half in range(2):
             inside = (mine + half * HALF_ROWS < end) & (column + atom * ACC_ATOM_N < width)
             pair = list(values[2 * half : 2 * half + 2])

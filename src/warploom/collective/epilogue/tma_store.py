@@ -35,7 +35,8 @@ from .arguments import BOX_ROWS, BOX_SWIZZLE, box_columns
 from .operand_load import OperandLoad
 from .smem_tile import TYPES, BoxWriter, boxes_of
 
-_FIRST_BARRIER = 1
+FIRST_BARRIER = 1
+"""The named barrier of the first consumer; those of the others follow."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ class TmaStore:
         if not ahead:
             self.prefetch(acc, me, row, column)
         thread = thread_of_warpgroup()
-        leader, barrier = thread == 0, _FIRST_BARRIER + me
+        leader, barrier = thread == 0, FIRST_BARRIER + me
         offset = self.writer.offset(thread)
         boxes = self._boxes(acc, me)
         self._totals.add(len(boxes))

@@ -24,7 +24,8 @@ from collections.abc import Mapping
 from ...collective.epilogue.apply import Epilogue
 from ...collective.epilogue.arguments import epilogue_arguments
 from ...collective.epilogue.partial_store import store_rows_before
-from ...collective.epilogue.tma_store import TmaStore
+from ...collective.epilogue.tile_vectors import TileVectors
+from ...collective.epilogue.tma_store import FIRST_BARRIER, TmaStore
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
 from ...collective.pipeline.tma import TmaPipeline
 from ...collective.tile.groups import Bounds, Groups, Limits, Offsets, Sizes
@@ -93,6 +94,9 @@ def build(
             spare = max(consumer_regs - config.accumulators - gemm.ADDRESS_REGS, 0)
             epilogue = Epilogue(fusion, D, args, spare=spare)
         out = TmaStore(D, config.consumers, epi_stages=config.epi_stages, epilogue=epilogue)
+        vectors = None
+        if epilogue is not None and epilogue.registers_per_atom():
+            vectors = TileVectors(epilogue, config.consumers, config.rows, tile_n, FIRST_BARRIER)
         work = Groups(rows_of(limits, A, args), D, (tile_m, tile_n))
         if config.pdl:
             ptx.griddepcontrol.wait()  # sizes are read by all roles
@@ -116,11 +120,13 @@ def build(
             acc = wgmma_accumulators(config.rows, tile_n, dtype=product.accumulator)
             loop = ConsumerLoop(ring, state)
             for tile in work.tiles():
-                if epilogue is not None:
-                    epilogue.vectors_from = tile.group * D.shape[1]
+                if vectors is not None:
+                    vectors.load(me, tile.row + first, tile.column, tile.group * D.shape[1])
                 for stage, accumulate in loop.stages(num_k_tiles):
                     wgmma_stage(acc, stage.a.rows(first, config.rows), stage.b, accumulate=accumulate)
                 loop.drain()
+                if vectors is not None:
+                    vectors.publish()
                 store_rows_before(out, acc, me, tile.row + first, tile.column, tile.end)
             out.finish()
 

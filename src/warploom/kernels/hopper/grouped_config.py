@@ -11,6 +11,8 @@ from .description import BOX, RING_BARRIER_BYTES, SHARED_BYTES, TILE_K_BYTES, Co
 
 ROW_TILES_BYTES = 4 * (MOST_GROUPS + 1)
 """Shared memory beside the ring and the store boxes: the number of row tiles before each group."""
+MOST_VECTORS = 2
+"""Vectors along the columns: scales and a bias, of which each consumer has a part in shared memory."""
 MOST_STAGES = 8
 TILES = (
     (64, 64), (64, 128), (64, 192), (64, 256), (128, 64), (128, 128), (128, 192), (128, 256), (256, 64), (256, 96),
@@ -24,7 +26,8 @@ def tile(tile_m: int, tile_n: int) -> Config:
     consumers = 1 if tile_m == BOX else 2
     epi_stages = 2 if consumers == 1 else 1
     boxes = consumers * epi_stages * BOX * TILE_K_BYTES
-    room = SHARED_BYTES - RING_BARRIER_BYTES - ROW_TILES_BYTES - boxes
+    vectors = 4 * (tile_m + MOST_VECTORS * consumers * tile_n)
+    room = SHARED_BYTES - RING_BARRIER_BYTES - ROW_TILES_BYTES - boxes - vectors
     stages = min(MOST_STAGES, room // ((tile_m + tile_n) * TILE_K_BYTES))
     return Config(tile_m=tile_m, tile_n=tile_n, consumers=consumers, stages=stages, epi_stages=epi_stages, ctas=1)
 
