@@ -181,11 +181,14 @@ class Groups:
             low.set(ptx.select(beyond, low, middle))
         return low
 
-    def tiles(self) -> Iterator[GroupTileCoord]:
-        """This CTA's tiles: every n-th of all tiles."""
+    def tiles(self, first: int = 0, every: int = 1) -> Iterator[GroupTileCoord]:
+        """This CTA's tiles: every n-th of all tiles; of these, every `every`-th from the tile `first`."""
         group, before = reg.scalar(u32, init=0), reg.scalar(u32, init=0)
         total = ptx.load(u32, self.before[self.count]) * self.columns
-        for number in ptx.range(ptx.special.ctaid.x(), total, ptx.special.nctaid.x()):
+        start, step = ptx.special.ctaid.x(), ptx.special.nctaid.x()
+        if every > 1:
+            start, step = start + first * step, every * step
+        for number in ptx.range(start, total, step):
             after = self._walk(group, before, number)
             rows, inside = after - before, number - before * self.columns
             begin, end = self._bounds(group)

@@ -29,6 +29,7 @@ from ...collective.epilogue.tma_store import FIRST_BARRIER, TmaStore
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
 from ...collective.pipeline.tma import TmaPipeline
 from ...collective.tile.groups import Bounds, Groups, Limits, Offsets, Sizes
+from ...collective.tile.ordered_barrier import OrderedBarrier
 from ...collective.tile.roles import each_consumer, producer, warpgroup_index
 from ...collective.tile.sizes import OneCtaPerSm
 from ...errors import ArgumentError
@@ -63,7 +64,7 @@ def build(
     check(product, config, fusion)
     if limits not in LIMITS:
         raise ArgumentError("unknown description of the groups' rows", expected=", ".join(LIMITS), got=limits)
-    tile_m, tile_n = config.tile_m, config.tile_n
+    tile_m, tile_n, ping_pong = config.tile_m, config.tile_n, config.kernel_schedule == "ping_pong"
     marks = ("Begins", "Ends") if limits == "bounds" else ("Marks",)
     more = epilogue_arguments(fusion, product.out, rows="Rows", columns="AllN")
 
@@ -84,7 +85,7 @@ def build(
     def grouped(A, B, D, **args):
         ring = TmaPipeline(
             stages=config.stages,
-            consumers=config.consumers,
+            consumers=1 if ping_pong else config.consumers,
             a=gemm.ring_tile(product.a, "K", tile_m, product.tile_k, config.stages, "ring.a"),
             b=gemm.ring_tile(product.b, "K", tile_n, product.tile_k, config.stages, "ring.b"),
         )
@@ -116,15 +117,25 @@ def build(
                 ptx.griddepcontrol.launch_dependents()
         for me in each_consumer(warpgroup, config.consumers, consumer_regs):
             out.begin()
-            state, first = ring.consumer_state(), me * config.rows
+            state, first = ring.consumer_state(), 0 if ping_pong else me * config.rows
             acc = wgmma_accumulators(config.rows, tile_n, dtype=product.accumulator)
-            loop = ConsumerLoop(ring, state)
-            for tile in work.tiles():
+            loop, turns = ConsumerLoop(ring, state), OrderedBarrier(1 + config.consumers) if ping_pong else None
+            if turns is not None:
+                turns.begin(me)
+                if me:
+                    ring.skip(state, num_k_tiles)
+            for tile in work.tiles(*((me, config.consumers) if ping_pong else ())):
                 if vectors is not None:
                     vectors.load(me, tile.row + first, tile.column, tile.group * D.shape[1])
+                if turns is not None:
+                    turns.wait(me)
                 for stage, accumulate in loop.stages(num_k_tiles):
                     wgmma_stage(acc, stage.a.rows(first, config.rows), stage.b, accumulate=accumulate)
+                if turns is not None:
+                    turns.pass_on(me)
                 loop.drain()
+                if turns is not None:
+                    ring.skip(state, num_k_tiles)
                 if vectors is not None:
                     vectors.publish()
                 store_rows_before(out, acc, me, tile.row + first, tile.column, tile.end)

@@ -21,18 +21,25 @@ TILES = (
 """Rows and columns of the tiles. One of 64 rows has one consumer, the others have two."""
 
 
-def tile(tile_m: int, tile_n: int) -> Config:
-    """The configuration of a tile, with as many stages as fit beside its store boxes."""
-    consumers = 1 if tile_m == BOX else 2
+def tile(tile_m: int, tile_n: int, kernel_schedule: str = "cooperative") -> Config:
+    """The configuration of a tile, with as many stages as fit beside its store boxes and the vectors of its epilogue."""
+    alone = kernel_schedule == "ping_pong"  # each consumer has a tile
+    consumers = 1 if tile_m == BOX and not alone else 2
     epi_stages = 2 if consumers == 1 else 1
     boxes = consumers * epi_stages * BOX * TILE_K_BYTES
-    vectors = 4 * (tile_m + MOST_VECTORS * consumers * tile_n)
+    vectors = 4 * consumers * (tile_m // (1 if alone else consumers) + MOST_VECTORS * tile_n)
     room = SHARED_BYTES - RING_BARRIER_BYTES - ROW_TILES_BYTES - boxes - vectors
     stages = min(MOST_STAGES, room // ((tile_m + tile_n) * TILE_K_BYTES))
-    return Config(tile_m=tile_m, tile_n=tile_n, consumers=consumers, stages=stages, epi_stages=epi_stages, ctas=1)
+    return Config(
+        kernel_schedule=kernel_schedule, tile_m=tile_m, tile_n=tile_n, consumers=consumers, stages=stages,
+        epi_stages=epi_stages, ctas=1,
+    )  # fmt: skip
 
 
-CHOICES = tuple(tile(*each) for each in TILES)
+PING_PONG = ((64, 128), (64, 192), (64, 256), (128, 128), (128, 192))
+"""Rows and columns of the tiles of two consumers that multiply in turns, each a tile of its own: one stores while the
+other multiplies, which counts for a short K."""
+CHOICES = (*(tile(*each) for each in TILES), *(tile(*each, "ping_pong") for each in PING_PONG))
 CONFIG, MEDIUM_GROUPS, SMALL_GROUPS = tile(128, 256), tile(128, 192), tile(64, 128)
 """For groups of some hundred rows, of about a hundred, and of up to 64, where a larger tile would multiply rows that
 are not there."""
@@ -41,10 +48,10 @@ are not there."""
 def check(product: Product, config: Config, fusion: Fusion) -> None:
     """Raise ArgumentError if the grouped kernel cannot be built."""
     config.check(product)
-    if config.kernel_schedule != "cooperative" or config.ctas != 1 or "MN" in (product.a_major, product.b_major):
+    if config.kernel_schedule == "staggered" or config.ctas != 1 or "MN" in (product.a_major, product.b_major):
         raise ArgumentError(
             f"the grouped kernel cannot be built as {config.name()}",
-            expected="a cooperative form, one CTA, both operands contiguous in k",
+            expected="a cooperative or ping-pong form, one CTA, both operands contiguous in k",
             got=f"{product}, {config}",
             code="configuration",
         )
