@@ -1,14 +1,14 @@
 """Time every tile of grouped products next to torch's, on layers of experts of public models, and judge the choice.
 
     python -m benchmarks.sweep_grouped --evidence FILE.json [--seed 1] [--count 30] [--dtype bf16|e4m3] [--seconds 100]
-        [--equal]
+        [--equal] [--tiles 64x128 64x256+ ...]
     python -m benchmarks.sweep_grouped --judge FILE.json [--keep]
 
 A draw takes a model with experts, one of its layers, the experts of one of 1 to 8 GPUs, an average number of rows of a
 group, uniform on a logarithmic scale, and a router: its experts are drawn with weights that are equal, or spread. With
 --equal all groups have the same number of rows, a power of two, as in benchmarks and at full capacity. The kernels are
 built first, by all cores. Each result is compared with one accumulated in f64; the correct ones are timed interleaved,
-in short slices, as replayed graphs. e4m3 has row scales.
+in short slices, as replayed graphs. e4m3 has row scales. --tiles: only these tiles, with + for ping-pong.
 
 --judge: the regret of the choice, its time over the best tile's minus 1, and the choice's ratio to torch. The file has
 those of the choice of its day as `choice`; --keep adds those of today's as `choice_since`.
@@ -34,6 +34,7 @@ import numpy as np
 
 from warploom.errors import WarploomError
 from warploom.kernels.hopper.description import Config
+from warploom.kernels.hopper.grouped_config import tile
 from warploom.lab import catalogue, evidence
 from warploom.lab.bench import Stage
 from warploom.lab.contender import Prepared
@@ -79,6 +80,12 @@ def drawn(seed: int, count: int, dtype: str = "bf16", equal: bool = False) -> li
                 None
             )
     return list(found)
+
+
+def named(text: str) -> Config:
+    """The configuration of "64x256", or of "64x256+" in ping-pong. Raises ValueError."""
+    tile_m, tile_n = map(int, text.removesuffix("+").split("x"))
+    return tile(tile_m, tile_n, "ping_pong" if text.endswith("+") else "cooperative")
 
 
 def built(problem: GemmWork, config: Config, arch: str) -> str:
@@ -156,7 +163,7 @@ def measure(options: argparse.Namespace) -> None:
     begun, stage = time.monotonic(), GpuStage()
     rows: list[dict[str, Any]] = []
     problems = drawn(options.seed, options.count, options.dtype, options.equal)
-    configs: list[Config] = list(candidates(problems[0].posed, EMULATED, every=True))
+    configs: list[Config] = options.tiles or list(candidates(problems[0].posed, EMULATED, every=True))
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
         refused = list(pool.map(partial(built, problems[0], arch=stage.arch), configs))
     for config, reason in zip(configs, refused, strict=True):
@@ -190,6 +197,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=30)
     parser.add_argument("--dtype", default="bf16", choices=("bf16", "e4m3"))
     parser.add_argument("--equal", action="store_true", help="groups of equal rows")
+    parser.add_argument("--tiles", type=named, nargs="*", default=[])
     parser.add_argument("--seconds", type=float, default=100.0)
     options = parser.parse_args()
     if options.judge:

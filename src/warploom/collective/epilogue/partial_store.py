@@ -1,4 +1,4 @@
-"""The store of a tile whose last rows belong to another group and must not be written."""
+"""The store of a tile whose first or last rows belong to other groups and must not be written."""
 
 from __future__ import annotations
 
@@ -17,27 +17,29 @@ from .arguments import BOX_ROWS
 from .tma_store import TmaStore
 
 
-def store_rows_before(
-    out: TmaStore, acc: list[RegisterArray], me: int, row: Register, column: Register, end: Register
+def store_rows_of(
+    out: TmaStore, acc: list[RegisterArray], me: int, row: Register, column: Register, begin: Register, end: Register
 ) -> None:  # fmt: skip
-    """Store the rows before row `end` of blocks of 64 rows.
+    """Store the rows from `begin` to before `end` of blocks of 64 rows.
 
-    If all rows of a consumer are before `end`, TMA stores them; otherwise each thread stores its elements before `end`,
-    block by block, up to the first block that has none.
+    If these are all rows of a consumer, TMA stores them; otherwise each thread stores its elements among them, block by
+    block, without the blocks that have none.
     """
-    with ptx.if_(row + len(acc) * BOX_ROWS <= end):
+    with ptx.if_((begin <= row) & (row + len(acc) * BOX_ROWS <= end)):
         out.store(acc, me, row, column)
     with ptx.else_():
         for index, block in enumerate(acc):
             first = row + index * BOX_ROWS
-            with ptx.if_(first < end):
-                _store_elements(out, block, first, column, end)
+            with ptx.if_((first < end) & (begin < first + BOX_ROWS)):
+                _store_elements(out, block, first, column, begin, end)
         if out.epilogue is not None and out.epilogue.ahead is not None:
             out.epilogue.ahead.release()
 
 
-def _store_elements(out: TmaStore, block: RegisterArray, row: Register, column: Register, end: Register) -> None:
-    """Store rows before `end` and columns inside D, two columns per store."""
+def _store_elements(
+    out: TmaStore, block: RegisterArray, row: Register, column: Register, begin: Register, end: Register
+) -> None:  # fmt: skip
+    """Store rows from `begin` to before `end` and columns inside D, two columns per store."""
     array = out.array
     assert isinstance(array, ArrayHandle)
     thread, size = thread_of_warpgroup(), array.dtype.bytes
@@ -45,7 +47,9 @@ def _store_elements(out: TmaStore, block: RegisterArray, row: Register, column: 
     _, mine = first_row(thread, row, lane)
     first = first_column(lane, column)
     fused = None if out.epilogue is None else out.epilogue.block(row, column)
-    places = [array.pointer() + ((mine + half * HALF_ROWS).to(u64) * width + first) * size for half in range(2)]
+    rows = [mine + half * HALF_ROWS for half in range(2)]
+    places = [array.pointer() + (each.to(u64) * width + first) * size for each in rows]
+    inside_rows = [(begin <= each) & (each < end) for each in rows]
     atoms = len(block) // ACC_REGS
     batch = atoms if out.epilogue is None else out.epilogue.batch(atoms, 1)
     loaded: Sequence[Loaded] = []
@@ -57,7 +61,7 @@ def _store_elements(out: TmaStore, block: RegisterArray, row: Register, column: 
                 loaded = fused.load(atom, min(batch, atoms - atom))
             values = fused.apply(loaded[atom % batch], own)
         for half in range(2):
-            inside = (mine + half * HALF_ROWS < end) & (column + atom * ACC_ATOM_N < width)
+            inside = inside_rows[half] & (column + atom * ACC_ATOM_N < width)
             pair = list(values[2 * half : 2 * half + 2])
             value = pair if array.dtype.bits == 32 else pack(pair, array.dtype)
             ptx.store(ptx.addr(places[half], atom * ACC_ATOM_N * size), value, pred=inside)

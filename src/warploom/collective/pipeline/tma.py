@@ -184,21 +184,28 @@ class TmaPipeline:
 
     # -- the producer ----------------------------------------------------------------------------------------------
 
-    def producer_acquire(self, state: State, tiles: Sequence[str] | None = None) -> Stage:
+    def producer_acquire(
+        self, state: State, tiles: Sequence[str] | None = None, stage_bytes: Register | None = None
+    ) -> Stage:  # fmt: skip
         """Wait until the stage is empty, then expect its bytes; copies into it complete on its `full` barrier.
 
         tiles: the tiles that this producer loads, if there are several producers; by default all.
+        stage_bytes: what they bring, if boxes are clipped; by default whole tiles.
         """
         ptx.mbarrier.wait(self.empty[state.index], state.phase)
         stage = self.stage(state)
-        loaded = self.stage_bytes if tiles is None else sum(self.tiles[name].bytes for name in tiles)
+        loaded: int | Register = self.stage_bytes if tiles is None else sum(self.tiles[name].bytes for name in tiles)
+        if stage_bytes is not None:
+            loaded = stage_bytes
         ptx.mbarrier.arrive_expect_tx(stage.full, loaded)
         return stage
 
     @contextmanager
-    def produce(self, state: State, tiles: Sequence[str] | None = None) -> Iterator[Stage]:
+    def produce(
+        self, state: State, tiles: Sequence[str] | None = None, stage_bytes: Register | None = None
+    ) -> Iterator[Stage]:  # fmt: skip
         """Acquire the stage, run the block, which issues the copies, and advance."""
-        yield self.producer_acquire(state, tiles)
+        yield self.producer_acquire(state, tiles, stage_bytes)
         self.advance(state)
 
     def producer_tail(self, state: State) -> None:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from ...lang import ptx
 from ...lang.operand_tile import OperandTile
 from ...lang.smem import BarrierAddress
+from ...lang.values import Register
 from .tma import HasBarriers, Stage, State, TmaPipeline
 
 BOTH = 0b11
@@ -51,15 +52,17 @@ class UmmaPipeline(TmaPipeline):
         """One arrival: the commit's."""
         return 1
 
-    def producer_acquire(self, state: State, tiles: object = None) -> Stage:
+    def producer_acquire(
+        self, state: State, tiles: object = None, stage_bytes: Register | None = None
+    ) -> Stage:  # fmt: skip
         """Wait until the stage is empty. The leader expects the bytes of all CTAs that share the stage."""
         ptx.mbarrier.wait(self.empty[state.index], state.phase)
-        stage = self.stage(state)
+        stage, loaded = self.stage(state), self.stage_bytes if stage_bytes is None else stage_bytes
         if self.group == 1:
-            ptx.mbarrier.arrive_expect_tx(stage.full, self.stage_bytes)
+            ptx.mbarrier.arrive_expect_tx(stage.full, loaded)
             return stage
         leads = (ptx.special.cluster_ctarank() & 1) == 0
-        ptx.mbarrier.arrive_expect_tx(stage.full, self.stage_bytes * self.group, pred=leads)
+        ptx.mbarrier.arrive_expect_tx(stage.full, loaded * self.group, pred=leads)
         return Stage(stage.tiles, self._leaders(stage.full))
 
     @staticmethod

@@ -23,12 +23,13 @@ from collections.abc import Mapping
 
 from ...collective.epilogue.apply import Epilogue
 from ...collective.epilogue.arguments import epilogue_arguments
-from ...collective.epilogue.partial_store import store_rows_before
+from ...collective.epilogue.partial_store import store_rows_of
 from ...collective.epilogue.tile_vectors import TileVectors
 from ...collective.epilogue.tma_store import FIRST_BARRIER, TmaStore
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
 from ...collective.pipeline.tma import TmaPipeline
 from ...collective.tile.groups import Bounds, Groups, Limits, Offsets, Sizes
+from ...collective.tile.moved_tiles import at_most, moved, zero_rows_past
 from ...collective.tile.ordered_barrier import OrderedBarrier
 from ...collective.tile.roles import each_consumer, producer, warpgroup_index
 from ...collective.tile.sizes import OneCtaPerSm
@@ -39,7 +40,7 @@ from ...lang.tile import ArrayHandle
 from ..fields import builder
 from ..gemm_mainloop import ConsumerLoop, k_tiles
 from . import gemm
-from .description import Config, Fusion, Product
+from .description import TILE_K_BYTES, Config, Fusion, Product
 from .grouped_config import CONFIG, check
 
 LIMITS = ("bounds", "offsets", "sizes")
@@ -70,7 +71,7 @@ def build(
 
     @kernel(
         in_specs={
-            "A": Tile.wgmma_a("Rows", "K", product.a, tile_m=tile_m, tile_k=product.tile_k, ragged=True),
+            "A": Tile.wgmma_a("Rows", "K", product.a, tile_m=tile_m, tile_k=product.tile_k, ragged=True, clipped=True),
             "B": Tile.wgmma_b("AllN", "K", product.b, major="K", tile_n=tile_n, tile_k=product.tile_k, ragged=True),
             **{name: Tile("Groups", s32) for name in marks}, **more,
         },
@@ -99,19 +100,27 @@ def build(
         if epilogue is not None and epilogue.registers_per_atom():
             vectors = TileVectors(epilogue, config.consumers, config.rows, tile_n, FIRST_BARRIER)
         work = Groups(rows_of(limits, A, args), D, (tile_m, tile_n))
+        thread, rows = ptx.special.tid.x(), A.shape[0]
+        with ptx.if_(thread == 0):
+            for array in (A, B):
+                ptx.tma.prefetch_descriptor(array.tma_desc())
+        with ptx.if_(rows < tile_m):
+            zero_rows_past(ring.tiles["a"], rows, tile_m, config.stages, thread, config.threads)
+            ptx.fence.proxy_async_shared_cta()
         if config.pdl:
             ptx.griddepcontrol.wait()  # sizes are read by all roles
         work.initialise()
         ring.initialise()
         num_k_tiles, warpgroup = k_tiles(A, product.tile_k), warpgroup_index()
         with producer(warpgroup, producer_regs):
-            state = ring.producer_state()
+            state, loaded = ring.producer_state(), (at_most(rows, tile_m) + tile_n) * TILE_K_BYTES
             for tile in work.tiles():
+                row = moved(tile.row, rows, tile_m)
                 column = tile.group * D.shape[1] + tile.column  # among the columns of all matrices
                 for k_tile in ptx.range(num_k_tiles):
-                    with ring.produce(state) as stage:
+                    with ring.produce(state, stage_bytes=loaded) as stage:
                         k = k_tile * product.tile_k
-                        ptx.tma.load(stage.a, A.tma_desc(), (k, tile.row), stage.full)
+                        ptx.tma.load(stage.a, A.tma_desc(), (k, row), stage.full)
                         ptx.tma.load(stage.b, B.tma_desc(), (k, column), stage.full)
             if config.pdl:
                 ptx.griddepcontrol.launch_dependents()
@@ -125,8 +134,9 @@ def build(
                 if me:
                     ring.skip(state, num_k_tiles)
             for tile in work.tiles(*((me, config.consumers) if ping_pong else ())):
+                row = moved(tile.row, rows, tile_m) + first
                 if vectors is not None:
-                    vectors.load(me, tile.row + first, tile.column, tile.group * D.shape[1])
+                    vectors.load(me, row, tile.column, tile.group * D.shape[1])
                 if turns is not None:
                     turns.wait(me)
                 for stage, accumulate in loop.stages(num_k_tiles):
@@ -138,7 +148,7 @@ def build(
                     ring.skip(state, num_k_tiles)
                 if vectors is not None:
                     vectors.publish()
-                store_rows_before(out, acc, me, tile.row + first, tile.column, tile.end)
+                store_rows_of(out, acc, me, row, tile.column, tile.row, tile.end)
             out.finish()
 
     return grouped
