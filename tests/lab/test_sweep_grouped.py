@@ -24,6 +24,10 @@ def test_a_draw_has_the_experts_of_public_models_and_every_row_has_one():
     assert len({min(work.rows) == max(work.rows) for work in found} | {True}) == 2  # not all even
 
 
+def test_a_tile_is_named_by_its_size_and_a_plus_for_ping_pong():
+    assert [sweep.named(text) for text in ("64x128", "64x256+")] == [tile(64, 128), tile(64, 256, "ping_pong")]
+
+
 def test_every_tile_is_checked_and_timed():
     names = {config.name() for config in BOTH}
     beat = lambda who, seconds=0.0: None  # noqa: E731

@@ -1,5 +1,6 @@
-"""The vectors of an epilogue, loaded while the tile is multiplied: each thread loads a few elements before the main loop
-and writes them to shared memory after it.
+"""The vectors of an epilogue, loaded while the tile is multiplied.
+
+Each thread loads a few elements before the main loop and writes them to shared memory after it:
 
     load      one element of the rows' vector and one of each 128 columns per thread, coalesced, into registers
     ...       the main loop hides the latency, which is that of HBM if every tile has its own part of a vector
@@ -44,7 +45,8 @@ class TileVectors:
         self._along: dict[str, ArrayHandle] = {name: args[name] for name, there in names if there}
         self.elements = (rows if self._near is not None else 0) + columns * len(self._along)
         self.buffer = smem.array(f32, consumers * self.elements, name="vectors")
-        self._me, self._row = 0, reg.scalar(u64)  # set by `load`
+        self._me = 0
+        self._row: Register | int = 0
         self._loaded: list[tuple[int, int, Register]] = []
         epilogue.ahead = self
 
@@ -52,7 +54,8 @@ class TileVectors:
         """Start loading, before the main loop of the tile at (row, column), what belongs to consumer `me`. begin: the
         first element of the vectors along the columns, as `Epilogue.vectors_from`."""
         self._me, self._row = me, row
-        thread, height, width = thread_of_warpgroup(), *self.epilogue.D.shape[-2:]
+        thread = thread_of_warpgroup()
+        height, width = self.epilogue.D.shape[-2:]
         self._loaded, place = [], 0
         if self._near is not None:
             own = row + thread

@@ -24,13 +24,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...isa.dtypes import b32
-from ...lang import ptx, reg
-from ...lang.arrays import RegisterArray
-from ...lang.smem import OperandTile, SharedAddress
+from ...lang import ptx
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
-from ..epilogue.spec import TILE_K_BYTES
 from .cluster import ClusterGrid, MulticastGroup
 from .raster import grouped
 from .stream_k import SplitKSchedule
@@ -52,21 +48,6 @@ def moved(own: Register, extent: Register, tile: int, step: int = 1) -> Register
 def at_most(value: Register, most: int) -> Register:
     """The smaller of the two, as for the rows of a box: those of the tile, or of a smaller tensor."""
     return ptx.select(value < most, value, most)
-
-
-def zero_rows_past(
-    tile: OperandTile, extent: Register, rows: int, panels: int, thread: Register, threads: int
-) -> None:  # fmt: skip
-    """Zero the rows from `extent` on of panels of `rows` rows of 128 bytes: no clipped box ever writes them.
-
-    thread: index among the `threads` that call this. They must fence the async proxy and synchronise afterwards.
-    """
-    start = SharedAddress(tile.trace, tile.buffer.offset)
-    first = at_most(extent, rows) * TILE_K_BYTES
-    for panel in ptx.range(0, panels * rows * TILE_K_BYTES, rows * TILE_K_BYTES, unroll=False):
-        for at in ptx.range(first + thread * 16, rows * TILE_K_BYTES, threads * 16, unroll=False):
-            zero = [reg.scalar(b32, init=0) for _ in range(4)]
-            ptx.store(start + panel + at, RegisterArray(zero))
 
 
 def _transposed(operand: ArrayHandle) -> bool:

@@ -43,10 +43,10 @@ from ...collective.reduce.peers import PeerReduce
 from ...collective.reduce.split_k import DsmemReduce, NoReduce, SemaphoreReduce
 from ...collective.tile import cluster
 from ...collective.tile.cluster import ClusterGrid, MulticastSlices, WholeTiles, slice_boxes
-from ...collective.tile.moved_tiles import MovedTile, MovedTiles, at_most, zero_rows_past
+from ...collective.tile.moved_tiles import MovedTile, MovedTiles, at_most
 from ...collective.tile.roles import each_consumer, producer_warp, warpgroup_index
 from ...collective.tile.stream_k import Segment, SplitKSchedule
-from ...isa.dtypes import DType, f32, u32
+from ...isa.dtypes import DType, b32, f32, u32
 from ...lang import Kernel, Tile, kernel, ptx, reg, smem
 from ...lang.arrays import RegisterArray
 from ...lang.smem import SharedAddress
@@ -374,6 +374,12 @@ def zero_fill_rows(cta: Cta) -> None:
         small = small | (extents[1][1] < extents[1][2])
     with ptx.if_(small):
         for name, extent, rows in extents:
-            zero_rows_past(ring.tiles[name], extent, rows, config.stages * config.k_tiles, thread, threads)
+            start = SharedAddress(cta.args["A"].trace, ring.tiles[name].buffer.offset)
+            first = at_most(extent, rows) * TILE_K_BYTES
+            for panel in ptx.range(0, config.stages * config.k_tiles * rows * TILE_K_BYTES, rows * TILE_K_BYTES,
+                                   unroll=False):  # fmt: skip
+                for at in ptx.range(first + thread * 16, rows * TILE_K_BYTES, threads * 16, unroll=False):
+                    zero = [reg.scalar(b32, init=0) for _ in range(4)]
+                    ptx.store(start + panel + at, RegisterArray(zero))
         ptx.fence.proxy_async_shared_cta()
         ptx.bar.sync(ALL_CONSUMERS, threads)

@@ -9,11 +9,17 @@ end of its group reads rows of the next group and does not store them.
 
 Roles      producer   warpgroup 0, one thread: TMA loads of the k-tiles of the CTA's tiles, whatever their group
            consumer   every other warpgroup: wgmma for its rows; whole blocks are stored by TMA, the last rows of a
-                      group one by one
-Barriers   full[s]    1 arrival + bytes of the stage       producer -> consumers
-           empty[s]   1 arrival per consumer               -> producer
-           bar 1..    128 threads of a consumer, twice per store box
-Buffers    the ring; store boxes; the row tiles before each group, 4 KiB
+                      group one by one. Row scales and a bias are loaded before the main loop (`TileVectors`)
+Schedules  cooperative   the consumers split the rows of one tile
+           ping_pong     each has its own tile; one stores while the other multiplies, which counts for a short K
+Boxes      of A stay inside the tensor, whose missing rows cost TMA several times as much as others: they are clipped to
+           its rows, and a last tile is moved back over rows of other groups. Rows past a clipped box hold anything, and
+           are not stored
+Barriers   full[s]    1 arrival + bytes of the stage                        producer -> consumers
+           empty[s]   1 arrival for each consumer that reads the stage      -> producer
+           bar 1..    128 threads of a consumer, twice per store box; after writing and reading a tile's vectors
+           order      ping-pong: two more named barriers, 128 threads wait and 128 arrive
+Buffers    the ring; store boxes; the consumers' vectors; the row tiles before each group, 4 KiB
 Limits     1024 groups; N and K multiples of 16 bytes' worth; columns beyond N belong to the next matrix: not stored
 """
 
@@ -29,7 +35,7 @@ from ...collective.epilogue.tma_store import FIRST_BARRIER, TmaStore
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
 from ...collective.pipeline.tma import TmaPipeline
 from ...collective.tile.groups import Bounds, Groups, Limits, Offsets, Sizes
-from ...collective.tile.moved_tiles import at_most, moved, zero_rows_past
+from ...collective.tile.moved_tiles import at_most, moved
 from ...collective.tile.ordered_barrier import OrderedBarrier
 from ...collective.tile.roles import each_consumer, producer, warpgroup_index
 from ...collective.tile.sizes import OneCtaPerSm
@@ -100,13 +106,10 @@ def build(
         if epilogue is not None and epilogue.registers_per_atom():
             vectors = TileVectors(epilogue, config.consumers, config.rows, tile_n, FIRST_BARRIER)
         work = Groups(rows_of(limits, A, args), D, (tile_m, tile_n))
-        thread, rows = ptx.special.tid.x(), A.shape[0]
-        with ptx.if_(thread == 0):
+        rows = A.shape[0]
+        with ptx.if_(ptx.special.tid.x() == 0):
             for array in (A, B):
                 ptx.tma.prefetch_descriptor(array.tma_desc())
-        with ptx.if_(rows < tile_m):
-            zero_rows_past(ring.tiles["a"], rows, tile_m, config.stages, thread, config.threads)
-            ptx.fence.proxy_async_shared_cta()
         if config.pdl:
             ptx.griddepcontrol.wait()  # sizes are read by all roles
         work.initialise()

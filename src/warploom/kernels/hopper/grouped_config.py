@@ -22,7 +22,7 @@ TILES = (
 
 
 def tile(tile_m: int, tile_n: int, kernel_schedule: str = "cooperative") -> Config:
-    """The configuration of a tile, with as many stages as fit beside its store boxes and the vectors of its epilogue."""
+    """The configuration of a tile, with as many stages as fit beside its store boxes and vectors."""
     alone = kernel_schedule == "ping_pong"  # each consumer has a tile
     consumers = 1 if tile_m == BOX and not alone else 2
     epi_stages = 2 if consumers == 1 else 1
