@@ -118,23 +118,25 @@ def _entry(array: ArrayHandle, group: Register) -> Register:
     return ptx.load(s32, ptx.addr(array.pointer() + group.to(u64) * s32.bytes))
 
 
-def running_sums(sums: smem.SharedArray, count: Register, of: Callable[[Register], Register]) -> None:
+def running_sums(
+    sums: smem.SharedArray, count: Register, of: Callable[[Register], Register], at_once: int = 1
+) -> None:  # fmt: skip
     """Prefix sums by one whole warp: sums[0] is 0, sums[i + 1] = sums[i] + of(i). `of` must return 0 from `count` on,
-    and is called by all lanes."""
+    and is called by all lanes, for `at_once` times 32 groups before these are added up."""
     lane, total = ptx.special.tid.x(), reg.scalar(u32, init=0)
     with ptx.if_(lane == 0):
         ptx.store(sums[0], total)
-    for first in ptx.range(0, count, WARP):
-        group = first + lane
-        sum_ = of(group)
-        for step in (1, 2, 4, 8, 16):
-            below = reg.scalar(u32)
-            ptx.inst.shfl.sync.up.b32(below, sum_, step, 0, -1)
-            sum_ += ptx.select(lane >= step, below, 0)
-        sum_ += total
-        with ptx.if_(group < count):
-            ptx.store(sums[group + 1], sum_)
-        ptx.inst.shfl.sync.idx.b32(total, sum_, WARP - 1, WARP - 1, -1)
+    for first in ptx.range(0, count, at_once * WARP):
+        groups = [first + lane + chunk * WARP if chunk else first + lane for chunk in range(at_once)]
+        for group, sum_ in [(group, of(group)) for group in groups]:
+            for step in (1, 2, 4, 8, 16):
+                below = reg.scalar(u32)
+                ptx.inst.shfl.sync.up.b32(below, sum_, step, 0, -1)
+                sum_ += ptx.select(lane >= step, below, 0)
+            sum_ += total
+            with ptx.if_(group < count):
+                ptx.store(sums[group + 1], sum_)
+            ptx.inst.shfl.sync.idx.b32(total, sum_, WARP - 1, WARP - 1, -1)
 
 
 class Groups:
@@ -144,10 +146,13 @@ class Groups:
         limits: the row range of each group in A and D.
         D: its columns are those of every group.
         tile: (m, n) of a CTA.
+        at_once: with limits in global memory, read those of so many times 32 groups before adding up any.
     """
 
-    def __init__(self, limits: Limits, D: Sized, tile: tuple[int, int]) -> None:
-        self.limits, self.tile, self.height = limits, tile, D.shape[0].view(s32)
+    at_once = 1
+
+    def __init__(self, limits: Limits, D: Sized, tile: tuple[int, int], at_once: int = 1) -> None:
+        self.limits, self.tile, self.at_once, self.height = limits, tile, at_once, D.shape[0].view(s32)
         self.count = limits.count
         self.columns = (D.shape[1] + (tile[1] - 1)) // tile[1]
         self.before = smem.array(u32, MOST_GROUPS + 1, name="rows_before")
@@ -155,16 +160,22 @@ class Groups:
     def initialise(self) -> None:
         """Add up the row tiles in warp 0; the CTA must synchronise before `tiles`."""
         with ptx.if_(ptx.special.tid.x() < WARP):
-            running_sums(self.before, self.count, self._rows)
+            running_sums(self.before, self.count, self._rows, self.at_once)
 
     def _rows(self, group: Register) -> Register:
         """The number of row tiles of a group; 0 after the last group."""
+        if self.at_once > 1:  # without a branch, so that nothing waits for a load before the next one
+            inside = group < self.count
+            return ptx.select(inside, self._tiles_of(ptx.select(inside, group, 0)), 0)
         rows = reg.scalar(u32, init=0)
         with ptx.if_(group < self.count):
-            begin, end = self._bounds(group)
-            length = ptx.select(end > begin, end - begin, 0)
-            rows.set((length.view(u32) + (self.tile[0] - 1)) // self.tile[0])
+            rows.set(self._tiles_of(group))
         return rows
+
+    def _tiles_of(self, group: Register) -> Register:
+        begin, end = self._bounds(group)
+        length = ptx.select(end > begin, end - begin, 0)
+        return (length.view(u32) + (self.tile[0] - 1)) // self.tile[0]
 
     def _bounds(self, group: Register) -> tuple[Register, Register]:
         """A group's rows, clamped to D."""

@@ -105,7 +105,7 @@ def build(
         vectors = None
         if epilogue is not None and epilogue.registers_per_atom():
             vectors = TileVectors(epilogue, config.consumers, config.rows, tile_n, FIRST_BARRIER)
-        work = Groups(rows_of(limits, A, args), D, (tile_m, tile_n))
+        work = Groups(rows_of(limits, A, args), D, (tile_m, tile_n), at_once=4)
         rows = A.shape[0]
         with ptx.if_(ptx.special.tid.x() == 0):
             for array in (A, B):
