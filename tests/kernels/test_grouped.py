@@ -69,6 +69,7 @@ def test_padded_groups_that_are_partly_filled(config: Config):
     check(config, begins, [begin + filled for begin, filled in zip(begins, (5, 128, 0, 77), strict=True)], 512, 64, 64)
 
 
+@pytest.mark.sample(2, all=4)
 @pytest.mark.parametrize("schedule", ["lazy", "eager", "random", "starve"])
 @EACH
 def test_fewer_rows_than_a_tile_and_a_last_tile_that_begins_in_another_group(config: Config, schedule: str):
@@ -78,6 +79,7 @@ def test_fewer_rows_than_a_tile_and_a_last_tile_that_begins_in_another_group(con
         check(config, begins, ends, rows=ends[-1], n=72, k=200, schedule=schedule, seed=1)
 
 
+@pytest.mark.sample(2, all=4)
 @pytest.mark.parametrize("schedule", ["lazy", "eager", "random", "starve"])
 @pytest.mark.parametrize("config", [SMALL, ONE_CONSUMER, IN_TURNS, tile(256, 64)], ids=Config.name)
 def test_scales_and_bias_of_every_tile_are_its_own(config: Config, schedule: str):
