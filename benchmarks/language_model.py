@@ -1,37 +1,47 @@
 """Time a whole `transformers` language model with random weights next to the same model after `warploom.torch.convert`.
 
     python benchmarks/language_model.py --model Llama-3-8B --layers 32 --prefill 1x8192,16x1024 --decode 1,16,64,256
-        [--contenders eager,graph,compiled] [--context 128] [--seconds 100] [--out FILE.json]
+        [--contenders eager,graph,compiled] [--weights bf16] [--context 128] [--seconds 100] [--out FILE.json]
 
 Prefill is one call with all tokens and no cache that returns the last token's logits. Decode is one more token per
 sequence with a static cache of --context slots, 16 of them free. `eager` calls the model, `graph` replays a CUDA graph
 of it, `compiled` is torch.compile(mode="max-autotune") of the plain model, and "warploom-compiled" of the converted
 one. Contenders take turns in random order; figures are medians of all rounds. The logits of the two models are compared
 first. Results are written after each phase; after --seconds no new phase starts.
+
+--weights e4m3: every linear layer but the last has weights and inputs in e4m3 with scales of rows. Both models quantize
+inputs by the same kernel of torch.compile; then torch's has `torch._scaled_mm`, and ours `warploom.matmul`.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import functools
 import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+import warploom
 import warploom.torch
 from warploom.cli.warm import problems_of
+from warploom.collective.epilogue.spec import Fusion
 from warploom.lab import catalogue, evidence
 from warploom.operators.spec.gpu import gpu_of
+from warploom.operators.spec.problem import Problem
 from warploom.operators.warm import warm
 from warploom.runtime.benchmark.power import driver_version
 
 SUITE = "language-model"
 ROUNDS, SLICE_S = 7, 0.25
+LARGEST = 448.0
+"""Of e4m3."""
 ROOM = 16
 """Cache slots that stay free: max-autotune runs some kernels several times, and each run takes a slot."""
 CLASSES = {"Llama": "Llama", "Qwen3": "Qwen3", "Qwen2.5": "Qwen2", "Mistral": "Mistral"}
@@ -110,7 +120,7 @@ def captured(call: Callable[[], torch.Tensor]) -> Callable[[], None]:
 
 
 def milliseconds(calls: dict[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, dict[str, float]]:
-    """Microseconds of one call of each, medians of slices in random order."""
+    """Milliseconds of one call of each, medians of slices in random order."""
     draw, times = random.Random(0), {name: [] for name in calls}
     repeats: dict[str, int] = {}
     for round_ in range(rounds + 1):
@@ -124,11 +134,68 @@ def milliseconds(calls: dict[str, Callable[[], object]], rounds: int = ROUNDS) -
             end.synchronize()
             each = begin.elapsed_time(end) / count
             if round_ == 0:
-                repeats[name] = max(2, min(50, int(SLICE_S * 1e3 / each)))
+                repeats[name] = max(1, min(50, int(SLICE_S * 1e3 / each)))
             else:
                 times[name].append(each)
     return {name: {"median": round(statistics.median(each), 4), "min": round(min(each), 4), "max": round(max(each), 4)}
             for name, each in times.items()}  # fmt: skip
+
+
+@functools.cache
+def quantizer() -> Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]:
+    """x (M, K) to e4m3 and scales (M, 1)."""
+
+    def quantized(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        scale = (x.float().abs().amax(-1, keepdim=True) / LARGEST).clamp(min=1e-12)
+        return (x.float() / scale).clamp(-LARGEST, LARGEST).to(torch.float8_e4m3fn), scale
+
+    return torch.compile(quantized, dynamic=True)
+
+
+class EightBit(torch.nn.Module):
+    """A linear layer without a bias, weights and inputs in e4m3 with scales of rows."""
+
+    def __init__(self, linear: torch.nn.Linear) -> None:
+        super().__init__()
+        weight, scale = warploom.quantize(linear.weight, "row")
+        self.register_buffer("weight", weight)
+        self.register_buffer("scale", scale.reshape(1, -1))
+        self.own = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        flat, weight = x.reshape(-1, x.shape[-1]), self.weight.t()
+        q, scale = quantizer()(flat)
+        if self.own:
+            made = warploom.matmul(q, weight, scale_a=scale, scale_b=self.scale)
+        else:
+            made = torch._scaled_mm(
+                q, weight, scale_a=scale, scale_b=self.scale, out_dtype=torch.bfloat16, use_fast_accum=True
+            )
+        return made.reshape(*x.shape[:-1], -1)
+
+
+def to_eight_bits(model: Any) -> None:
+    """Make every linear layer but the last an `EightBit`, in place."""
+    for module in list(model.modules()):
+        for name, child in list(module.named_children()):
+            if type(child) is torch.nn.Linear and name != "lm_head":
+                setattr(module, name, EightBit(child))
+
+
+def products(model: Any, rows: Sequence[int]) -> list[Problem]:
+    """The products of its eight-bit layers."""
+    sizes = {tuple(each.weight.shape) for each in model.modules() if isinstance(each, EightBit)}
+    scaled = Fusion(scales="row")
+    return [replace(Problem.of(m, n, k, "e4m3"), fusion=scaled) for m in rows for n, k in sorted(sizes)]
+
+
+def converted(plain: Any) -> Any:
+    """A copy of the model that runs this library's kernels."""
+    ours = warploom.torch.convert(copy.deepcopy(plain))
+    for module in ours.modules():
+        if isinstance(module, EightBit):
+            module.own = True
+    return ours
 
 
 @torch.no_grad()
@@ -182,6 +249,7 @@ def main() -> None:
     parser.add_argument("--decode", default="1,16,64,256")
     parser.add_argument("--context", type=int, default=128)
     parser.add_argument("--contenders", default="eager,graph")
+    parser.add_argument("--weights", default="bf16", choices=("bf16", "e4m3"))
     parser.add_argument("--seconds", type=float, default=100.0)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
@@ -189,13 +257,18 @@ def main() -> None:
     phases = [("decode", int(each), options.context) for each in options.decode.split(",") if each]
     phases += [("prefill", *map(int, each.split("x"))) for each in options.prefill.split(",") if each]
     rows = sorted({count * (length if what == "prefill" else 1) for what, count, length in phases})
-    found = warm(problems_of(options.model, ",".join(map(str, rows)), "bf16", "", 1, True), gpu_of(0), progress=False)
-    print(f"{found.kernels} kernels built, {time.monotonic() - begun:.0f} s", flush=True)
     plain = build(options.model, options.layers, "cuda")
-    ours = warploom.torch.convert(copy.deepcopy(plain))
+    asked = problems_of(options.model, ",".join(map(str, rows)), "bf16", "", 1, True)
+    if options.weights == "e4m3":
+        to_eight_bits(plain)
+        asked = products(plain, rows)
+    found = warm(asked, gpu_of(0), progress=False)
+    print(f"{found.kernels} kernels built, {time.monotonic() - begun:.0f} s", flush=True)
+    ours = converted(plain)
     print(f"models made, {time.monotonic() - begun:.0f} s", flush=True)
     head = {**evidence.header(SUITE, gpu=torch.cuda.get_device_name(), driver=driver_version()),
-            "protocol": "interleaved", "model": options.model, "layers": options.layers, "weights": "random, bf16",
+            "protocol": "interleaved", "model": options.model, "layers": options.layers,
+            "weights": f"random, {options.weights}",
             "transformers": __import__("transformers").__version__, "fused": warploom.torch.fused(ours)}  # fmt: skip
     head["fused"] = {name: list(what) for name, what in head["fused"].items() if ".1." in name or "." not in name}
     told: list[dict[str, Any]] = []
