@@ -10,7 +10,8 @@ one. Contenders take turns in random order; figures are medians of all rounds. T
 first. Results are written after each phase; after --seconds no new phase starts.
 
 --weights e4m3: every linear layer but the last has weights and inputs in e4m3 with scales of rows. Both models quantize
-inputs by the same kernel of torch.compile; then torch's has `torch._scaled_mm`, and ours `warploom.matmul`.
+inputs by the same kernel of torch.compile; then torch's has `torch._scaled_mm`, and ours `warploom.matmul`. How far the
+logits of each are from those of the same weights in bf16 is in the evidence, too.
 """
 
 from __future__ import annotations
@@ -144,6 +145,7 @@ def milliseconds(calls: dict[str, Callable[[], object]], rounds: int = ROUNDS) -
 @functools.cache
 def quantizer() -> Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]:
     """x (M, K) to e4m3 and scales (M, 1)."""
+    torch._dynamo.config.recompile_limit = 64  # one for each view that a layer gives it: beyond that it runs eagerly
 
     def quantized(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         scale = (x.float().abs().amax(-1, keepdim=True) / LARGEST).clamp(min=1e-12)
@@ -201,8 +203,10 @@ def converted(plain: Any) -> Any:
 @torch.no_grad()
 def phase(
     plain: Any, ours: Any, what: str, rows: int, length: int, contenders: Sequence[str], compiled: dict[str, Any],
+    exact: Any = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """One row of evidence: times of each contender, and how far the logits differ."""
+    """One row of evidence: times of each contender, how far the logits differ, and how far each differ from those of
+    `exact`, a third model."""
     device = plain.device
     tokens = torch.randint(0, plain.config.vocab_size, (rows, length if what == "prefill" else 1), device=device)
     make = (
@@ -236,9 +240,17 @@ def phase(
             except Exception as error:  # noqa: BLE001
                 torch.cuda.synchronize()
                 failed[f"{name} compiled"] = f"{type(error).__name__}: {str(error)[:200]}"
-    difference = (results["torch"] - results["warploom"]).abs().max() / results["torch"].abs().max()
-    return {"phase": what, "rows": rows, "tokens": length, "difference": float(difference), "failed": failed,
-            "ms": milliseconds(calls)}  # fmt: skip
+    made = {"phase": what, "rows": rows, "tokens": length, "difference": away(results["torch"], results["warploom"])}
+    if exact is not None:
+        torch.manual_seed(1)
+        logits = make(exact)().float()
+        made["from_bf16"] = {name: away(logits, each) for name, each in results.items()}
+    return {**made, "failed": failed, "ms": milliseconds(calls)}
+
+
+def away(logits: torch.Tensor, others: torch.Tensor) -> float:
+    """The largest difference, in terms of the largest logit."""
+    return float((logits - others).abs().max() / logits.abs().max())
 
 
 def main() -> None:
@@ -259,7 +271,9 @@ def main() -> None:
     rows = sorted({count * (length if what == "prefill" else 1) for what, count, length in phases})
     plain = build(options.model, options.layers, "cuda")
     asked = problems_of(options.model, ",".join(map(str, rows)), "bf16", "", 1, True)
+    exact = None
     if options.weights == "e4m3":
+        exact = copy.deepcopy(plain)
         to_eight_bits(plain)
         asked = products(plain, rows)
     found = warm(asked, gpu_of(0), progress=False)
@@ -277,7 +291,7 @@ def main() -> None:
         if time.monotonic() - begun > options.seconds:
             print(f"the time is over before {what} {count}x{length}")
             break
-        row = phase(plain, ours, what, count, length, options.contenders.split(","), compiled)
+        row = phase(plain, ours, what, count, length, options.contenders.split(","), compiled, exact)
         told.append(row)
         print(f"{what} {count}x{length}: " + ", ".join(f"{n} {t['median']:.3f} ms" for n, t in row["ms"].items())
               + f", difference {row['difference']:.4f} {row['failed'] or ''}", flush=True)  # fmt: skip
