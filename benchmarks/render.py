@@ -46,7 +46,9 @@ GOALS = (
     (H200 / "sample-fp8-row-seed-5006.json",),
     (H200 / "few-rows-shapes.json",),
     *(tuple(H200 / f"{suite}-bf16{length}.json" for length in ("", "-long")) for suite in ("llm", "small-k")),
-    *((H200 / f"{name}.json",) for name in ("square-bf16", "language-model", "language-model-compiled")),
+    (H200 / "square-bf16.json",),
+    tuple(H200 / f"language-model{which}.json" for which in ("", "-qwen")),
+    (H200 / "language-model-compiled.json",),
     *((RESULTS / f"{name}.json",) for name in ("choice-model", "choice-models")),
     tuple(H200 / f"overhead{which}.json" for which in ("-first", "", "-third")),
 )
@@ -106,6 +108,7 @@ TABLES: dict[Path, dict[str, Entry]] = {
         "first-use": (package.first_use, H200 / "first-use.json"),
         "llama-block": (compared.llama_block, H200 / "llama-block.json"),
         "language-model": (compared.language_model, H200 / "language-model.json"),
+        "language-model-qwen": (compared.language_model, H200 / "language-model-qwen.json"),
     },
     README: {
         "summary": (

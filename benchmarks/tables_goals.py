@@ -82,21 +82,23 @@ def of_suites(few: Result, llm: Sequence[Result], short: Sequence[Result], squar
     ]  # fmt: skip
 
 
-def of_models(model: Result, compiled: Result) -> list[Goal]:
-    """The goals of a whole Llama-3-8B."""
+def of_models(models: Sequence[Result], compiled: Result) -> list[Goal]:
+    """The goals of whole models of 8 billion parameters; `compiled` is two layers of the first."""
+    names = ", ".join(model["model"] for model in models)
 
     def times(result: Result, phase: str, theirs: str, ours: str, least: int = 0) -> float:
         rows = [row for row in result["rows"] if row["phase"] == phase and row["rows"] >= least]
         return float(min(row["ms"][theirs]["median"] / row["ms"][ours]["median"] for row in rows))
 
     return [
-        Goal("a whole Llama-3-8B, prefill, least of eager torch", 1.05,
-             [times(model, "prefill", "torch eager", "warploom eager")]),
-        Goal("the same as CUDA graphs", 1.05, [times(model, "prefill", "torch graph", "warploom graph")]),
-        Goal("two layers of it, prefill, of torch.compile with max-autotune", 1.02,
+        Goal(f"whole models, {names}, prefill, least of eager torch", 1.05,
+             [times(model, "prefill", "torch eager", "warploom eager") for model in models]),
+        Goal("the same as CUDA graphs", 1.05,
+             [times(model, "prefill", "torch graph", "warploom graph") for model in models]),
+        Goal(f"two layers of {compiled['model']}, prefill, of torch.compile with max-autotune", 1.02,
              [times(compiled, "prefill", "torch compiled", "warploom eager")]),
-        Goal("the whole model, decoding 16 to 256 sequences as CUDA graphs, least", 1.08,
-             [times(model, "decode", "torch graph", "warploom graph", 16)]),
+        Goal("the whole models, decoding 16 to 256 sequences as CUDA graphs, least", 1.08,
+             [times(model, "decode", "torch graph", "warploom graph", 16) for model in models]),
     ]  # fmt: skip
 
 
@@ -121,7 +123,7 @@ def goals(*results: Result, runs: Sequence[int]) -> list[str]:
         parts[:3], parts[3:7], parts[7:9], parts[9:],
     )  # fmt: skip
     found = [
-        *of_samples(bf16, tensor, row), *of_suites(few[0], llm, short, square[0]), *of_models(model[0], compiled[0]),
+        *of_samples(bf16, tensor, row), *of_suites(few[0], llm, short, square[0]), *of_models(model, compiled[0]),
         *of_choice(choice[0], models[0], calls),
     ]  # fmt: skip
     return table(["goal", "asked", "measured"], [goal.cells for goal in found])
