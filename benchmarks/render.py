@@ -109,6 +109,7 @@ TABLES: dict[Path, dict[str, Entry]] = {
         "llama-block": (compared.llama_block, H200 / "llama-block.json"),
         "language-model": (compared.language_model, H200 / "language-model.json"),
         "language-model-qwen": (compared.language_model, H200 / "language-model-qwen.json"),
+        "language-model-qwen-e4m3": (compared.language_model, H200 / "language-model-qwen-e4m3.json"),
     },
     README: {
         "summary": (
