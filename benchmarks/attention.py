@@ -23,6 +23,7 @@ from warploom.kernels.hopper import attention as kernels
 from warploom.kernels.hopper.attention_config import Attention, Config, default
 from warploom.lab.attention_contenders import TorchAttention, WarploomBf16, subject
 from warploom.lab.attention_problem import FORWARDS, HEADLINE, ForwardProblem
+from warploom.lab.contenders import TritonAttention
 from warploom.lang import Kernel
 
 SWEPT = tuple(ForwardProblem(width, 4096, causal, "e4m3") for width in (128, 64, 256) for causal in (False, True))
@@ -110,7 +111,9 @@ def build(case: ForwardProblem, variants: bool, swept: bool = False) -> None:
 def measure(case: ForwardProblem, session: Session) -> Iterator[Row]:
     """Measure the rows of one case."""
     ours = [Variant(name, config) for name, config in _asked_for(case, session).items()]
-    session.prepare(case, [*ours, TorchAttention("cudnn"), TorchAttention("flash"), WarploomBf16()])
+    session.prepare(
+        case, [*ours, *(TorchAttention(name) for name in ("cudnn", "flash")), TritonAttention(), WarploomBf16()]
+    )
     which = session.asked.protocols.split(",")
     for protocol in which if case in HEADLINE else which[:1]:
         yield from session.rows(case, protocol)

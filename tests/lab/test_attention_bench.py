@@ -9,7 +9,7 @@ import pytest
 
 from tests.errors import refused
 from warploom.errors import ArgumentError
-from warploom.lab import attention_contenders, contenders, plans, recipe
+from warploom.lab import attention_contenders, contender, contenders, plans, recipe
 from warploom.lab.attention_problem import (
     ANY_DATA,
     DECODES,
@@ -158,10 +158,19 @@ def test_torchs_own_is_right_where_it_has_a_backend_for_cpu_tensors() -> None:
         ("cudnn", ForwardProblem(dtype="e4m3"), "it does not take e4m3"),
         ("own-bf16", ForwardProblem(), "it does not take bf16"),
         ("cublas", ForwardProblem(), "it has no attention"),
+        ("triton-attention", ForwardProblem(128, 4096, True, group=4), None),
+        ("triton-attention", ForwardProblem(96), "it has no such head dimension"),
+        ("triton-attention", ForwardProblem(128, value_dim=64), "it has no such head dimension"),
+        ("triton-attention", ForwardProblem(window=(8, 0)), "it has no window"),
+        ("triton-attention", ForwardProblem(128, 4100), "it takes lengths that are multiples of 128"),
+        ("triton-attention", DecodeProblem(1, 64), "it has no attention-decode"),
         ("cudnn", ForwardProblem(), None),
     ],
 )
-def test_who_cannot_compute_it_says_so(name: str, problem: Any, reason: str | None) -> None:
+def test_who_cannot_compute_it_says_so(
+    name: str, problem: Any, reason: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contender, "installed", lambda package: True)
     assert contenders.find(name).missing(problem) == reason
 
 
@@ -181,7 +190,13 @@ def test_a_plan_of_attention_takes_words_shapes_and_pins() -> None:
     plan = plans.plan("attention", only="causal,16384,normal;f16", configs=["keys=96"], seconds=1)
     names = {problem.shape for problem in plan.problems}
     assert {"128 16384 causal bf16", "128 4096 full f16"} <= names and "128 4096 full bf16" not in names
-    assert [one.name for one in plan.contenders] == ["warploom:keys=96", "cudnn", "flash", "own-bf16"]
+    assert [one.name for one in plan.contenders] == [
+        "warploom:keys=96",
+        "cudnn",
+        "flash",
+        "triton-attention",
+        "own-bf16",
+    ]
     assert (plan.launch, plans.plan("attention-decode").launch) == ("stream", "graph")
     assert [p.shape for p in plans.plan("attention-decode", only="page 16,e4m3").problems] == [
         "64 x 8192 32/8 heads of 128 page 16 e4m3"

@@ -231,8 +231,9 @@ FORWARDS = (
 DECODES = (
     DecodeProblem(16, 8192), DecodeProblem(64, 8192), DecodeProblem(1, 65536), DecodeProblem(1, 1024),
     DecodeProblem(1, 8192), DecodeProblem(4, 4096), DecodeProblem(32, 2048), DecodeProblem(128, 1024),
-    DecodeProblem(16, 8192, heads=64), DecodeProblem(16, 8192, heads=8), DecodeProblem(16, 8192, queries=4),
-    DecodeProblem(16, 8192, dim=64), DecodeProblem(16, 8192, dim=256, heads=16, kv_heads=4),
+    DecodeProblem(16, 8192, heads=64), DecodeProblem(64, 8192, heads=64), DecodeProblem(16, 8192, heads=8),
+    DecodeProblem(16, 8192, queries=4), DecodeProblem(16, 8192, dim=64),
+    DecodeProblem(16, 8192, dim=256, heads=16, kv_heads=4),
     DecodeProblem(64, 8192, ragged=True), DecodeProblem(16, 8192, page=16), DecodeProblem(64, 8192, page=16),
     DecodeProblem(16, 8192, page=64), DecodeProblem(16, 8192, page=128), DecodeProblem(16, 8192, page=256),
     DecodeProblem(16, 8192, page=1), DecodeProblem(64, 8192, page=16, ragged=True),

@@ -8,6 +8,8 @@ from typing import Any, Protocol, TypeVar
 from ..errors import ArgumentError, DriverError
 from ..runtime.benchmark.gpu import CudaTimer
 from .attention_contenders import TorchAttention, WarploomBf16
+from .attention_operands import AttentionOperands
+from .attention_problem import FORWARD, ForwardProblem
 from .contender import COMPILE_S, Beat, Contender, Prepared
 from .operands import Operands
 from .work import GemmWork, Work
@@ -114,6 +116,30 @@ class CublasLtBest(Contender):
 # -- Triton --------------------------------------------------------------------------------------------------------
 
 
+def fastest(who: str, problem: Work, configs: Sequence[C], caller: Callable[[C], Call], beat: Beat) -> C:
+    """The configuration whose calls take the shortest time. Raises ArgumentError if none runs."""
+    import torch
+
+    timer = CudaTimer()
+    times: dict[C, float] = {}
+    failures = []
+    for config in configs:
+        beat(f"{who}, compiling {config.name()}", COMPILE_S)
+        call = caller(config)
+        try:
+            call()
+            torch.cuda.synchronize()
+        except Exception as error:  # noqa: BLE001 - a configuration that does not compile is left out
+            failures.append(f"{config.name()}: {type(error).__name__}: {str(error).splitlines()[0][:120]}")
+            continue
+        beat(f"{who}, {config.name()}", 20.0)
+        launches = min(max(3, int(4e12 / problem.flops)), MOST_LAUNCHES)
+        times[config] = min(timer.timed(call, launches) for _ in range(3))
+    if not times:
+        raise ArgumentError("no configuration of the Triton kernel runs here", got="; ".join(failures))
+    return min(times, key=lambda config: times[config])
+
+
 class Triton(Contender):
     """Our own persistent kernel in Triton, the fastest of its configurations."""
 
@@ -128,31 +154,10 @@ class Triton(Contender):
         from . import triton_matmul as ours
 
         sms = torch.cuda.get_device_properties(0).multi_processor_count
-        best = self.fastest(problem, ours.configs(problem), lambda one: ours.caller(problem, sets[0], one, sms), beat)
+        best = fastest(
+            self.name, problem, ours.configs(problem), lambda one: ours.caller(problem, sets[0], one, sms), beat
+        )
         return Prepared([ours.caller(problem, o, best, sms) for o in sets], "triton persistent", best.name())
-
-    def fastest(self, problem: GemmWork, configs: Sequence[C], caller: Callable[[C], Call], beat: Beat) -> C:
-        """The configuration whose calls take the shortest time. Raises ArgumentError if none runs."""
-        import torch
-
-        timer = CudaTimer()
-        times: dict[C, float] = {}
-        failures = []
-        for config in configs:
-            beat(f"{self.name}, compiling {config.name()}", COMPILE_S)
-            call = caller(config)
-            try:
-                call()
-                torch.cuda.synchronize()
-            except Exception as error:  # noqa: BLE001 - a configuration that does not compile is left out
-                failures.append(f"{config.name()}: {type(error).__name__}: {str(error).splitlines()[0][:120]}")
-                continue
-            beat(f"{self.name}, {config.name()}", 20.0)
-            launches = min(max(3, int(4e12 / problem.flops)), MOST_LAUNCHES)
-            times[config] = min(timer.timed(call, launches) for _ in range(3))
-        if not times:
-            raise ArgumentError("no configuration of the Triton kernel runs here", got="; ".join(failures))
-        return min(times, key=lambda config: times[config])
 
 
 class TritonSplitK(Triton):
@@ -169,8 +174,34 @@ class TritonSplitK(Triton):
     def prepare(self, problem: GemmWork, sets: Sequence[Operands], beat: Beat) -> Prepared:
         from . import triton_split_k as ours
 
-        best = self.fastest(problem, ours.configs(problem), lambda one: ours.caller(problem, sets[0], one), beat)
+        best = fastest(self.name, problem, ours.configs(problem), lambda one: ours.caller(problem, sets[0], one), beat)
         return Prepared([ours.caller(problem, o, best) for o in sets], "triton split-K", best.name())
+
+
+class TritonAttention(Contender):
+    """Our own forward pass of attention in Triton, the fastest of its configurations."""
+
+    name = "triton-attention"
+    needs = "triton"
+    dtypes = ("bf16", "f16")
+    kinds = (FORWARD,)
+    heads = (64, 128)
+    multiple = 128
+
+    def missing(self, problem: Work | None = None) -> str | None:
+        """Its tiles are not cut."""
+        reason = super().missing(problem)
+        if reason is not None or not isinstance(problem, ForwardProblem):
+            return reason
+        if problem.window or problem.head_dim not in self.heads or problem.columns != problem.head_dim:
+            return f"it has no {'window' if problem.window else 'such head dimension'}"
+        return f"it takes lengths that are multiples of {self.multiple}" if problem.length % self.multiple else None
+
+    def prepare(self, problem: ForwardProblem, sets: Sequence[AttentionOperands], beat: Beat) -> Prepared:
+        from . import triton_attention as ours
+
+        best = fastest(self.name, problem, ours.configs(problem), lambda one: ours.caller(problem, sets[0], one), beat)
+        return Prepared([ours.caller(problem, one, best) for one in sets], "triton attention", best.name())
 
 
 # -- fused and grouped products in torch ---------------------------------------------------------------------------
@@ -330,7 +361,7 @@ class Quack(Contender):
 OTHERS: tuple[Contender, ...] = (
     Cublas(), CublasLtBest(), Triton(), TritonSplitK(), ScaledMm("tensor"), ScaledMm("row"), ScaledMm("block128"),
     TorchFused(False), TorchFused(True), Loop(), TorchGrouped(), DeepGemm(), Quack(), TorchAttention("cudnn"),
-    TorchAttention("flash"), WarploomBf16(),
+    TorchAttention("flash"), TritonAttention(), WarploomBf16(),
 )  # fmt: skip
 
 

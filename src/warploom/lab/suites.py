@@ -92,8 +92,8 @@ SUITES: dict[str, Suite] = {
               ("torch-eager", "torch-compile")),
         Suite("overhead", "overhead", (GemmWork(256, 256, 256), GemmWork(256, 256, 256, dtype="e4m3", scales="tensor")),
               ("cublas", "scaled-mm", "triton"), method="host", launch="stream"),
-        Suite("attention", "attention", FORWARDS, ("cudnn", "flash", "own-bf16"), ("alone", "interleaved"),
-              launch="stream"),
+        Suite("attention", "attention", FORWARDS, ("cudnn", "flash", "triton-attention", "own-bf16"),
+              ("alone", "interleaved"), launch="stream"),
         Suite("attention-decode", "attention-decode", DECODES, ("cudnn", "flash"), ("alone", "interleaved")),
     )
 }  # fmt: skip
