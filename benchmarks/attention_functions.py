@@ -3,9 +3,9 @@
     python -m benchmarks.attention_functions [--out FILE] [--only WORDS] [--seconds 0.3] [--budget S] [--candidates]
 
 "slopes" are one captured number for each head (ALiBi), "bias" is a learned table of relative positions, whose gradient
-is computed, too, and "documents" adds a mask function to slopes. "warploom" is our `flex_attention` with torch's
-block mask, "warploom causal" is `attention(causal=True)` with the functions alone, and "flex" is torch.compile of
-FlexAttention with the same block mask. Each has the FLOP of its unmasked scores, gradients 2.5 times as many.
+is computed, too, "documents" adds a mask function to slopes, and "masked" has that mask alone. "warploom" is our
+`flex_attention` with torch's block mask, "warploom causal" is `attention(causal=True)` with the functions alone, and
+"flex" is torch.compile of FlexAttention with the same block mask. Each has the FLOP of its unmasked scores, gradients 2.5 times as many.
 --candidates times other tiles, too.
 """
 
@@ -35,7 +35,7 @@ from warploom.lab.attention_problem import ForwardProblem
 from warploom.operators.attention.backward import BackwardChoice
 from warploom.operators.attention.gradients import gradients as attention_gradients
 
-SUITE = tuple(ForwardProblem(128, 8192, True, data=data) for data in ("slopes", "documents", "bias"))
+SUITE = tuple(ForwardProblem(128, 8192, True, data=data) for data in ("slopes", "documents", "masked", "bias"))
 MOST_ERROR = 1e-2
 """Results with a larger relative error are not timed."""
 Call = Callable[[], Sequence[torch.Tensor]]
@@ -46,12 +46,12 @@ class Functions:
     """The functions of a case.
 
     Attributes:
-        score_mod: of scores.
+        score_mod: of scores, if there is one.
         same, seen: of masks: what there is beside the causal mask, if anything, and both together.
         learned: the captured tensors whose gradients are computed.
     """
 
-    score_mod: Callable[..., Any]
+    score_mod: Callable[..., Any] | None
     same: Callable[..., Any] | None
     seen: Callable[..., Any]
     learned: tuple[torch.Tensor, ...] = ()
@@ -75,7 +75,7 @@ def functions(case: ForwardProblem, device: Any) -> Functions:
     ends = torch.tensor(ends_of(length), device=device)
     document = torch.repeat_interleave(torch.arange(len(ends) - 1, device=device, dtype=torch.int32), ends.diff())
     return Functions(
-        slopes,
+        None if case.data == "masked" else slopes,
         lambda b, h, i, j: document[i] == document[j],
         lambda b, h, i, j: (i >= j) & (document[i] == document[j]),
     )
@@ -95,12 +95,13 @@ def ways(made: AttentionOperands, of: Functions, mask: Any) -> dict[str, Callabl
 def candidates(made: AttentionOperands, of: Functions, mask: Any) -> dict[str, Callable[[], torch.Tensor]]:
     """Forward passes in other tiles."""
     q, k, v = made.q, made.k, made.v
-    small, causal = Config(keys=64, key_stages=4, value_stages=4, renewed=True), {"causal": True, "mask_mod": of.same}
-    options: dict[str, dict[str, Any]] = {
-        "warploom, 64 keys": {"block_mask": mask, "config": small},
-        "warploom causal, 64 keys": causal | {"config": small},
-        "warploom causal, 96 keys": causal | {"config": replace(small, keys=96, key_stages=3, value_stages=3)},
-    }
+    causal: dict[str, Any] = {"causal": True, "mask_mod": of.same}
+    tiles = {
+        64: Config(keys=64, key_stages=4, value_stages=4, renewed=True),
+        96: Config(keys=96, key_stages=3, value_stages=3, renewed=True), 128: Config(renewed=True),
+    }  # fmt: skip
+    options = {f"warploom, {keys} keys": {"block_mask": mask, "config": tiles[keys]} for keys in (64, 128)}
+    options |= {f"warploom causal, {keys} keys": causal | {"config": tiles[keys]} for keys in (64, 96)}
     return {
         name: partial(warploom.attention, q, k, v, score_mod=of.score_mod, **each) for name, each in options.items()
     }
@@ -120,7 +121,7 @@ def gradient_candidates(made: AttentionOperands, of: Functions, grad: torch.Tens
         )  # fmt: skip
         return found.dq, found.dk, found.dv
 
-    return {f"warploom causal, {tile} queries": partial(call, tile) for tile in (32, 64)}
+    return {f"warploom causal, {tile} queries": partial(call, tile) for tile in (32, 48, 64)}
 
 
 def exact(case: ForwardProblem, made: AttentionOperands, of: Functions, grad: torch.Tensor) -> list[torch.Tensor]:
@@ -135,7 +136,9 @@ def exact(case: ForwardProblem, made: AttentionOperands, of: Functions, grad: to
         sums: Sequence[torch.Tensor] = ()
         for number in range(case.sizes[0]):
             q, k, v = (x[number, 0].double().requires_grad_() for x in (made.q, made.k, made.v))
-            score = of.score_mod(q @ k.T / math.sqrt(case.head_dim), 0, 0, at[:, None], at[None, :])
+            score = q @ k.T / math.sqrt(case.head_dim)
+            if of.score_mod is not None:
+                score = of.score_mod(score, 0, 0, at[:, None], at[None, :])
             o = torch.softmax(score.masked_fill(hidden, -math.inf), -1) @ v
             slopes = torch.autograd.grad(o, (q, k, v, *of.learned), grad[number, 0].double())
             found.append([o.detach(), *slopes[:3]])
@@ -189,7 +192,7 @@ def measure(case: ForwardProblem, session: Session, device: str = "cuda") -> Ite
     wanted = exact(case, made, of, grad)
     mask = create_block_mask(of.seen, None, None, case.length, case.length, made.q.device)
     calls = ways(made, of, mask)
-    times = scores_seen(case) / case.seen if case.data == "documents" else 1.0
+    times = scores_seen(case) / case.seen if of.same is not None else 1.0
     others = candidates(made, of, mask) if session.asked.candidates else {}
     prepare = {name: partial(forward, call) for name, call in (calls | others).items()}
     yield from rows(case, right(case, prepare, wanted[:1], session), session, times)

@@ -235,6 +235,17 @@ def test_blocks_alone_are_a_mask_and_one_of_the_wrong_shape_is_refused():
         warploom.attention(q, k, v, block_mask=mask, config=Config(keys=96))
 
 
+def test_a_mask_function_applies_in_partial_blocks_only():
+    q, k, v = (torch.randn(1, 1, length, 64).bfloat16() for length in (128, 192, 192))
+    partial, full = torch.tensor([[[0, 1]]]), torch.tensor([[[2, 1]]])
+    some, all_ = torch.tensor([[[[0, 0, 0], [1, 0, 0]]]]), torch.tensor([[[[2, 0, 0], [0, 0, 0]]]])
+    even = lambda b, h, i, j: j % 2 == 0  # noqa: E731
+    mask = BlockMask.from_kv_blocks(*(x.int() for x in (partial, some, full, all_)), BLOCK_SIZE=64, mask_mod=even)
+    seen = lambda b, h, i, j: torch.where(i < 64, (j < 64) | (j >= 128), (j < 64) | ((j < 128) & (j % 2 == 0)))  # noqa: E731
+    out = wt.flex_attention(q, k, v, block_mask=mask)
+    torch.testing.assert_close(out.double(), masked(q, k, v, seen)[0], atol=0.02, rtol=0)
+
+
 @pytest.mark.parametrize(
     "change",
     [{"BLOCK_SIZE": 64}, {"BLOCK_SIZE": (0, 64)}, {"BLOCK_SIZE": "ab"}, {"kv_indices": None},

@@ -25,13 +25,14 @@ def formula(q: Any, k: Any, v: Any, score_mod: Any, mask: Any) -> Any:
         torch.arange(n).reshape([-1 if at == axis else 1 for at in range(4)])
         for axis, n in enumerate((*q.shape[:3], k.shape[2]))
     )
-    score = score_mod((q @ k.mT).float() / math.sqrt(q.shape[-1]), batch, head, query, key)
+    score = (q @ k.mT).float() / math.sqrt(q.shape[-1])
+    score = score if score_mod is None else score_mod(score, batch, head, query, key)
     seen = mask.mask_mod(batch, head, query, key)
     return (torch.softmax(score.masked_fill(~seen, -math.inf), -1) @ v.float()).to(q.dtype)
 
 
 @pytest.mark.sample(0, all=1)
-@pytest.mark.parametrize("data", ["bias", "documents", "slopes"])
+@pytest.mark.parametrize("data", ["bias", "documents", "masked", "slopes"])
 def test_each_pass_has_a_row_of_each_contender(data: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = types.SimpleNamespace(**{name: getattr(torch, name) for name in dir(torch) if not name.startswith("_")})
     fake.compile = lambda function, **options: formula

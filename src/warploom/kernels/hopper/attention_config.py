@@ -150,6 +150,13 @@ class Attention(Padded):
         return self.score_mod is not None and self.mask_mod is not None
 
     @property
+    def crowded(self) -> bool:
+        """True if a function of scores has too few registers beside the accumulators of 128 keys. Then ptxas keeps some
+        in memory, or computes a score after the other: tiles of 64 keys are up to 1.3 times as fast
+        (nvidia-h200/attention-functions-tiles.json)."""
+        return self.score_mod is not None and not self.narrow and 96 < max(self.depth, self.columns) <= 128
+
+    @property
     def result(self) -> DType:
         return bf16 if self.narrow else self.dtype
 
@@ -272,10 +279,10 @@ def default(of: Attention, block: tuple[int, int] | None = None) -> Config:
     """
     chosen = _narrow(of) if of.narrow else replace(_widest(of), renewed=of.dtype is bf16)
     if of.has_functions and not of.narrow:
-        chosen = _for_functions(chosen, max(of.depth, of.columns))
+        chosen = _for_functions(chosen, of)
     if block is not None and not any(size % QUERY_ROWS for size in block):
         consumers = 2 if block[0] % (2 * QUERY_ROWS) == 0 else 1
-        wide = block[1] % 128 == 0 and max(of.depth, of.columns) <= (64 if of.narrow else 128)
+        wide = block[1] % 128 == 0 and max(of.depth, of.columns) <= (64 if of.narrow else 128) and not of.crowded
         keys = 128 if wide else 64
         chosen = replace(chosen, consumers=consumers, keys=keys)
     if of.narrow and (of.has_functions or (of.varlen and of.below)):
@@ -286,12 +293,15 @@ def default(of: Attention, block: tuple[int, int] | None = None) -> Config:
     return chosen
 
 
-def _for_functions(chosen: Config, columns: int) -> Config:
+def _for_functions(chosen: Config, of: Attention) -> Config:
     """Smaller tiles for a kernel with a function of scores or masks, which needs registers of its own. With these a
     causal mask of documents and a slope for each head spill at most a few registers
     (`tests/operators/test_attention_registers.py`)."""
+    columns = max(of.depth, of.columns)
     if columns <= 64:
         return replace(chosen, consumers=2, keys=128)
+    if of.crowded:
+        return replace(chosen, keys=64, key_stages=4, value_stages=4)
     if 96 < columns <= 128:
         return replace(chosen, keys=112)
     return replace(chosen, keys=80) if 128 < columns <= 192 else chosen

@@ -205,7 +205,7 @@ class Consumer:
         ptx.wgmma.wait_group(0)
         self.release(self.keys, self.at_k)
         walk = KeyTileIterator(block, block.start.copy(), self.config.keys)
-        self.modify(block, walk.start, masked=True)
+        self.modify(block, walk.start, masked=True, whole=block.whole)
         self.softmax.start(self.p[0])
         if self.config.values_first:
             self.softmax.needed.set(False)
@@ -286,14 +286,15 @@ class Consumer:
         self.softmax.update(p, masked=some)
         self.values.wait(self.at_v)  # a loop, as above
 
-    def modify(self, block: QueryBlock, start: Register, *, masked: bool) -> None:
-        """Modify the scores before the softmax: apply the softcap and set -inf where a query does not see a key."""
+    def modify(self, block: QueryBlock, start: Register, *, masked: bool, whole: Predicate | None = None) -> None:
+        """Modify the scores before the softmax: apply the softcap and set -inf where a query does not see a key. If
+        `whole` is true, the mask function does not apply."""
         mask_mod = self.of.mask_mod if masked or not self.of.lists else None
         if self.of.softcap and self.inner is not None:
             for score in self.scores:
                 ptx.inst("tanh.approx.f32", score, score * self.inner)
         if self.of.score_mod is not None or mask_mod is not None:
-            self.apply_functions(block, start, mask_mod)
+            self.apply_functions(block, start, mask_mod, whole)
         if not masked:
             return
         rows = [row.view(s32) + (block.row + QUERY_ROWS * self.me) for row in self.out_rows.rows]
@@ -305,7 +306,9 @@ class Consumer:
             from_ = [row + block.first - start for row in rows]
         self.softmax.scores.keep_columns([bound - start for bound in stop], from_)
 
-    def apply_functions(self, block: QueryBlock, start: Register, mask_mod: Any) -> None:
+    def apply_functions(
+        self, block: QueryBlock, start: Register, mask_mod: Any, whole: Predicate | None = None
+    ) -> None:  # fmt: skip
         """Apply the caller's functions to each score; indices outside the arrays are clamped to their edges."""
         score_mod = self.of.score_mod
         handles = self.call.functions
@@ -323,6 +326,7 @@ class Consumer:
                 score.set(score_mod.apply(of_score, score * self.inner, batch, head, row, key).floating())
             if mask_mod is not None:
                 seen = mask_mod.apply(of_mask, batch, head, row, key).truth()
+                seen = seen if whole is None else seen | whole
                 score.set(ptx.select(seen, score, float("-inf")))
 
     def finish(self, block: QueryBlock, slot: State) -> None:

@@ -16,6 +16,7 @@ from typing import Protocol
 from ...collective.tile.groups import Groups, Limits, Offsets
 from ...isa.dtypes import s32, u32, u64
 from ...lang import ptx, reg, smem
+from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from .attention_config import MOST_SEQUENCES, Attention
@@ -48,6 +49,7 @@ class QueryBlock:
         full: number of tiles after those that need no mask.
         low: number of masked tiles after the full ones.
         list: address of the tile numbers in reading order, if lists say which tiles are seen.
+        whole: true if the first tile of such a list is full.
     """
 
     row: Register
@@ -65,6 +67,7 @@ class QueryBlock:
     full: Register
     low: Register
     list: Register | None = None
+    whole: Predicate | None = None
 
     @property
     def after_first(self) -> Register:
@@ -210,11 +213,12 @@ class BlockScheduler:
         list_ = tiles.pointer() + (line * most).to(u64) * s32.bytes
         partial, full = ptx.load(s32, ptx.addr(counts.pointer() + line.to(u64) * (2 * s32.bytes)), vector=2)
         none = (partial + full) == 0
+        whole = (partial == 0) & ~none
         start = ptx.select(none, 0, ptx.load(s32, ptx.addr(list_)) * self.config.keys)
         return QueryBlock(
             row, head, head // self.group, batch, lengths[0], ptx.select(none, 0, lengths[1]), 0, 0, None, None, start,
-            ptx.math.max(partial - 1, 0), full - ptx.select((partial == 0) & ~none, reg.scalar(s32, init=1), 0),
-            reg.scalar(s32, init=0), list_,
+            ptx.math.max(partial - 1, 0), full - ptx.select(whole, reg.scalar(s32, init=1), 0),
+            reg.scalar(s32, init=0), list_, whole,
         )  # fmt: skip
 
     def outside(self) -> tuple[Register, Register]:

@@ -116,7 +116,8 @@ def read(
         check_block_mask(block_mask, views["q"].shape, keys, views["q"].place)
         mask_mod = function_of(block_mask)
     of = _subject(views, edges, softcap, fast_accumulation)
-    begin = min(section(of, of.above, keys, heads, views["k"].shape[2]), max(1, batch * heads))
+    uneven = of.above or block_mask is not None
+    begin = min(section(of, uneven, keys, heads, views["k"].shape[2]), max(1, batch * heads))
     found = numbers_of(of, edges, scale, softcap) | {"section": begin}
     found = _scaled(of, found, numbers or {})
     if score_mod is not None or mask_mod is not None:
