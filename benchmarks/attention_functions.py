@@ -5,8 +5,8 @@
 "slopes" are one captured number for each head (ALiBi), "bias" is a learned table of relative positions, whose gradient
 is computed, too, "documents" adds a mask function to slopes, and "masked" has that mask alone. "warploom" is our
 `flex_attention` with torch's block mask, "warploom causal" is `attention(causal=True)` with the functions alone, and
-"flex" is torch.compile of FlexAttention with the same block mask. Each has the FLOP of its unmasked scores, gradients 2.5 times as many.
---candidates times other tiles, too.
+"flex" is torch.compile of FlexAttention with the same block mask. Each has the FLOP of its unmasked scores, gradients
+2.5 times as many. --candidates times other tiles, too.
 """
 
 from __future__ import annotations

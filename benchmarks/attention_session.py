@@ -99,7 +99,7 @@ class Session:
         spreads = self.sample(case, calls, protocol, {name: count for name, (_, count) in self.ready.items()})
         for name, prepared in self.prepared.items():
             more = dict(prepared.facts)
-            if name.startswith("warploom"):
+            if prepared.config != name:
                 more |= {"kernel": prepared.kernel, "config": prepared.config}
             yield self.row(case, name, protocol, spreads, more)
 

@@ -123,6 +123,7 @@ TABLES: dict[Path, dict[str, Entry]] = {
         "attention": (attention.table, H200 / "attention.json"),
         "attention-trained": (attention.trained, H200 / "attention-trained.json"),
         "attention-backward": (attention.backward, H200 / "attention-backward.json"),
+        "attention-triton": (attention.beside_triton, H200 / "attention-triton.json"),
         "attention-peers": (attention.peers, H200 / "attention-peers.json"),
         "attention-functions": (attention.functions, H200 / "attention-functions.json"),
         "attention-gradients": (attention.gradients, H200 / "attention-gradients.json"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from benchmarks.tables_rows import Result, mark
 
+TRITON = "triton-attention"
+
 
 def table(result: Result) -> list[str]:
     """One line for each case: ours and cuDNN's TFLOP/s alone, the ratio alone and interleaved, errors."""
@@ -83,6 +85,20 @@ def peers(result: Result) -> list[str]:
         ours = found["warploom"]
         others = [found[name]["tflops"]["median"] if name in found else "" for name in ("flash", "flex")]
         cells = [case + mark([ours]), ours["tflops"]["median"], *others, f"{ours['relative_error']:.1e}"]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return lines
+
+
+def beside_triton(result: Result) -> list[str]:
+    """Ours, cuDNN's and Triton's TFLOP/s, alone, and how many times as fast as Triton's ours is."""
+    lines = ["| head_dim, length | TFLOP/s | cuDNN | Triton | of Triton | Triton's tile |", "|---|---|---|---|---|---|"]
+    for case in dict.fromkeys(row["case"] for row in result["rows"]):
+        found = {row["provider"]: row for row in result["rows"] if row["case"] == case}
+        if TRITON not in found:
+            continue
+        ours, theirs = found["warploom"], found[TRITON]
+        cells = [case + mark([ours]), *(found[name]["tflops"]["median"] for name in ("warploom", "cudnn", TRITON)),
+                 f"{ours['ratio_to'][TRITON]:.2f}", theirs["config"]]  # fmt: skip
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return lines
 
