@@ -48,7 +48,7 @@ def cudnn(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> to
 BACKENDS = {"cudnn": cudnn, "flash": flash}
 
 
-def without_mask(model: Any, name: str, attend: Callable[..., torch.Tensor]) -> Any:
+def without_mask(model: Any, attend: Callable[..., torch.Tensor]) -> Any:
     """The same model with the same weights, whose layers call `attend`, and which makes no mask."""
     import transformers
 
@@ -57,6 +57,7 @@ def without_mask(model: Any, name: str, attend: Callable[..., torch.Tensor]) -> 
     ) -> tuple[torch.Tensor, None]:
         return attend(q, k, v, scaling).transpose(1, 2).contiguous(), None
 
+    name = f"without mask {id(attend)}"  # a name with "flash" would be looked for among packages
     transformers.AttentionInterface.register(name, layer)
     transformers.AttentionMaskInterface.register(name, lambda **_: None)
     weights = (*model.parameters(), *model.buffers())
@@ -122,7 +123,7 @@ def main() -> None:
     begun = time.monotonic()
     plain = build(options.model, options.layers, "cuda", options.tokens)
     ours = warploom.torch.convert(copy.deepcopy(plain))
-    others = {name: without_mask(plain, name, attend) for name, attend in BACKENDS.items()}
+    others = {name: without_mask(plain, attend) for name, attend in BACKENDS.items()}
     head = {**evidence.header(SUITE, gpu=torch.cuda.get_device_name(), driver=driver_version()),
             "protocol": "interleaved", "model": options.model, "layers": options.layers, "weights": "random, bf16",
             "transformers": __import__("transformers").__version__}  # fmt: skip
