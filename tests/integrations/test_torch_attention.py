@@ -17,6 +17,7 @@ from tests.errors import refused  # noqa: E402
 from warploom.errors import ArgumentError, ArgumentTypeError  # noqa: E402
 from warploom.kernels.hopper.attention_config import Config  # noqa: E402
 from warploom.operators.attention.blocks import dense_kinds  # noqa: E402
+from warploom.operators.attention.request import read  # noqa: E402
 
 pytestmark = pytest.mark.full
 SLOW = pytest.mark.slow
@@ -233,6 +234,17 @@ def test_blocks_alone_are_a_mask_and_one_of_the_wrong_shape_is_refused():
         warploom.attention(q, k, v, block_mask=seen)
     with refused("argument", got="64 x 64"):
         warploom.attention(q, k, v, block_mask=mask, config=Config(keys=96))
+
+
+def test_the_longest_blocks_begin_first_under_a_block_mask_as_under_a_causal_one():
+    shape = dict.fromkeys("qkv", torch.zeros(2, 4, 130, 64).bfloat16())
+    mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 130, 130, device="cpu", BLOCK_SIZE=64)
+    options = {"layout": "bhsd", "scale": None, "softcap": None, "window": None}
+    sections = [
+        read(shape, **options, **seen).numbers["section"]
+        for seen in ({"causal": False, "block_mask": mask}, {"causal": True}, {"causal": False})
+    ]
+    assert sections == [8, 8, 1]
 
 
 def test_a_mask_function_applies_in_partial_blocks_only():

@@ -107,6 +107,12 @@ CAPTURED = {
 
 
 @pytest.mark.sample(1, all=1)
+@pytest.mark.parametrize("name", CAPTURED)
+def test_a_function_of_scores_that_reads_arrays_spills_nothing(name: str) -> None:
+    assert spilled(128, score_mod=CAPTURED[name], mask_mod=same_document) == 0
+
+
+@pytest.mark.sample(1, all=1)
 @pytest.mark.parametrize("head_dim", [64, 128])
 @pytest.mark.parametrize("name", CAPTURED)
 def test_gradients_of_captured_arrays_spill_nothing(name: str, head_dim: int) -> None:
