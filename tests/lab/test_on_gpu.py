@@ -74,6 +74,14 @@ def test_fused_and_grouped_contenders_are_right(stage: Any, kind: str, rows: tup
     assert {row["provider"] for row in results.rows} >= set(against.split(","))
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_in_triton_is_right(stage: Any, causal: bool) -> None:
+    results = run(stage, "attention", "1x4x512x128x2,2x2x384x64", "triton-attention", "alone", causal=causal)
+    assert results.failed == []
+    absent = {each["provider"] for each in results.missing}
+    assert {row["provider"] for row in results.rows} == {"warploom", "triton-attention"} - absent
+
+
 @pytest.mark.parametrize("text", sorted(path.stem for path in TEXTS.glob("*.ptx")))
 def test_the_reference_texts_and_ours_of_the_same_idea_are_right(stage: Any, text: str) -> None:
     from benchmarks import reference_texts
