@@ -135,10 +135,11 @@ def backward_config(of: Attention) -> BackwardConfig:
         found = [BackwardConfig(tile, stages=n, values=False) for tile, n in tiles]
         once = replace(found[0], ds_stages=1, together=found[0].parts(of))
         return next(each for each in (once, *found) if each.fits(of))
-    if of.has_both_functions and not of.lists:  # with 64 queries ptxas keeps up to 144 bytes of registers in memory
-        return BackwardConfig(tile=32)
     if modified(of) or of.lists:  # 64 queries, or 32, divide most blocks of a mask
-        return BackwardConfig(tile=64, ds_stages=1 if max(of.depth, of.columns) > SUM_ROWS else 2)
+        # with both functions ptxas keeps up to 148 bytes of registers in memory at 64 queries, and 36 at 48
+        crowded = of.has_both_functions and not of.lists and of.key_columns > SUM_ROWS
+        stages = 1 if max(of.depth, of.columns) > SUM_ROWS else 2
+        return BackwardConfig(tile=48 if crowded else 64, ds_stages=stages)
     if of.key_columns > SUM_ROWS:
         return BackwardConfig(tile=80, ds_stages=1)
     return BackwardConfig(tile=128 if of.columns <= SUM_ROWS else 64)
