@@ -1,6 +1,7 @@
 """Time configurations of the attention kernel next to the library's choice, cuDNN and FlashAttention.
 
     python -m benchmarks.attention [--out FILE] [--only WORDS] [--seconds 0.5] [--variants] [--protocols alone,…]
+                                   [--peers cudnn,flash,…]
     python -m benchmarks.attention --candidates --seconds 0.12 --protocols alone --budget 140
 
 Cases, data, contenders and the correctness check are those of `warploom bench --suite attention`, which times only the
@@ -111,9 +112,9 @@ def build(case: ForwardProblem, variants: bool, swept: bool = False) -> None:
 def measure(case: ForwardProblem, session: Session) -> Iterator[Row]:
     """Measure the rows of one case."""
     ours = [Variant(name, config) for name, config in _asked_for(case, session).items()]
-    session.prepare(
-        case, [*ours, *(TorchAttention(name) for name in ("cudnn", "flash")), TritonAttention(), WarploomBf16()]
-    )
+    peers = [TorchAttention("cudnn"), TorchAttention("flash"), TritonAttention(), WarploomBf16()]
+    wanted = session.asked.peers.split(",") if session.asked.peers else [peer.name for peer in peers]
+    session.prepare(case, [*ours, *(peer for peer in peers if peer.name in wanted)])
     which = session.asked.protocols.split(",")
     for protocol in which if case in HEADLINE else which[:1]:
         yield from session.rows(case, protocol)
@@ -143,6 +144,7 @@ def main(words: Sequence[str]) -> int:
     parser = suite.parser()
     parser.add_argument("--variants", action="store_true", help="other configurations, too")
     parser.add_argument("--protocols", default="alone,interleaved")
+    parser.add_argument("--peers", default="", help="those that are timed beside it; default: all")
     parser.add_argument("--candidates", action="store_true", help="what may become the choice, beside it")
     asked = parser.parse_args(words)
     if asked.candidates and not asked.only:

@@ -18,6 +18,10 @@ from warploom.types import bf16
 NUMPY = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "e4m3": ml_dtypes.float8_e4m3fn}
 SMALL = Config(keys=64, consumers=2, key_stages=2, value_stages=2)
 """Tiles of 64 keys, so that short sequences have several of them; rings that wrap around at once."""
+VALUE = 1.25
+"""Of keys with all the weight; it has few bits."""
+EXACT = 1e-6
+"""Largest error of O where it is such a value. If P alone were rounded, it would be 1e-3."""
 
 
 def reference(
@@ -129,4 +133,20 @@ def jumping(levels: tuple[int, ...], of: Attention, config: Config) -> tuple[np.
     return q.astype(dtype), k.astype(dtype), v.astype(dtype)
 
 
-__all__ = ["SMALL", "Attention", "Config", "bf16", "built", "jumping", "operands", "reference", "run"]
+def weighty(
+    of: Attention, keys: int, levels: dict[int, float], values: dict[int, float] | None = None
+) -> tuple[Any, Any, Any]:
+    """q, k and v of 64 rows, whose scores of the keys in `levels` are 1 to 2 times as many powers of 2 as said there;
+    those of the others are 0. Each row has another factor, so each P is rounded in another way."""
+    q, k, v = (np.zeros_like(x) for x in operands(64, keys, of))
+    q[0, :, 0, 0] = np.linspace(1, 2, 64)
+    for key, level in levels.items():
+        k[0, key, 0, 0] = level / LOG2_E * of.head_dim**0.5
+        v[0, key] = VALUE if values is None else values[key]
+    return q, k, v
+
+
+__all__ = [
+    "EXACT", "SMALL", "VALUE", "Attention", "Config", "bf16", "built", "jumping", "operands", "reference", "run",
+    "weighty",
+]  # fmt: skip

@@ -17,7 +17,7 @@ import warploom
 from tests.kernels import test_attention_backward as backward
 from tests.kernels import test_attention_backward_varlen as backward_varlen
 from tests.kernels import test_attention_fp8 as fp8
-from tests.kernels.attention_cases import SMALL, Attention, Config, jumping, operands, reference, run
+from tests.kernels.attention_cases import EXACT, SMALL, Attention, Config, jumping, operands, reference, run, weighty
 from tests.kernels.decode_cases import Cache
 from tests.kernels.test_attention import ERROR, LSE_ERROR
 from warploom.emulator.diagnosis.report import Report
@@ -55,9 +55,11 @@ def judged(reports: Iterable[Any], right: bool) -> Found:
 
 def forward(
     schedule: str, *, of: Attention = NARROW, given: Any = (200, 200), heads: tuple[int, int] = (1, 1),
-    config: Config = SMALL, error: float = ERROR["bf16"], lse_error: float = LSE_ERROR, levels: Any = None, **how: Any,
+    config: Config = SMALL, error: float = ERROR["bf16"], lse_error: float = LSE_ERROR, levels: Any = None,
+    made: Any = None, **how: Any,
 ) -> Found:  # fmt: skip
-    made = operands(*given, of, heads, 2) if levels is None else jumping(levels, of, config)
+    if made is None:
+        made = operands(*given, of, heads, 2) if levels is None else jumping(levels, of, config)
     found = run(of, *made, config, sms=1, schedule=schedule, seed=1, max_steps=STEPS, **how)
     wrong = not (found.error <= error and found.lse_error <= lse_error)
     wrong |= bool(np.isnan(found.out).any() or np.isnan(found.lse).any())
@@ -296,6 +298,8 @@ def _cases(family: str) -> dict[str, Case]:
             "sections": partial(forward, of=CAUSAL, given=(150, 64), heads=(6, 2), last=0, section_=2),
             "peak": partial(forward, config=ONE, levels=(200, 0, 330)),
             "grow": partial(forward, config=exact, levels=(0, 9, 13, 133, 141)),
+            "heavy": partial(forward, config=replace(ONE, keys=128), error=EXACT,
+                             made=weighty(NARROW, 256, dict.fromkeys((0, 1, 32, 100), 40))),
             "f16": partial(forward, of=replace(NARROW, dtype=f16), config=ONE, levels=(0, 70, 84), error=ERROR["f16"]),
             "three": partial(forward, config=three),
             "short": partial(forward, given=(500, 60), config=replace(SMALL, key_stages=3)),

@@ -188,6 +188,7 @@ class Config(Configuration):
             more than `attention_softmax.growth`, and rows just below that threshold cause another recomputation.
         values_first: P V of a tile, with all columns `apart`, is issued before S of the next and added to O beside it.
             P has one buffer, which leaves registers for more keys; only other consumers' products overlap the softmax.
+        weighed: bf16: O is divided by a sum of rounded P, so that a key with all the weight gives its value exactly.
     """
 
     keys: int = 128
@@ -200,6 +201,7 @@ class Config(Configuration):
     apart: int = 0
     renewed: bool = False
     values_first: bool = False
+    weighed: bool = True
 
     family: ClassVar[str] = "attention"
 
@@ -280,6 +282,8 @@ def default(of: Attention, block: tuple[int, int] | None = None) -> Config:
     chosen = _narrow(of) if of.narrow else replace(_widest(of), renewed=of.dtype is bf16)
     if of.has_functions and not of.narrow:
         chosen = _for_functions(chosen, of)
+    if of.dtype is bf16:
+        chosen = replace(chosen, weighed=_has_room_for_more_sums(of))
     if block is not None and not any(size % QUERY_ROWS for size in block):
         consumers = 2 if block[0] % (2 * QUERY_ROWS) == 0 else 1
         wide = block[1] % 128 == 0 and max(of.depth, of.columns) <= (64 if of.narrow else 128) and not of.crowded
@@ -305,6 +309,14 @@ def _for_functions(chosen: Config, of: Attention) -> Config:
     if 96 < columns <= 128:
         return replace(chosen, keys=112)
     return replace(chosen, keys=80) if 128 < columns <= 192 else chosen
+
+
+def _has_room_for_more_sums(of: Attention) -> bool:
+    """False where `Config.weighed` would keep more registers in memory than without it: 4 to 120 bytes."""
+    columns = max(of.depth, of.columns)
+    if of.has_both_functions:
+        return columns <= 64 or 96 < columns <= 192
+    return not of.varlen or columns <= 96
 
 
 def _with_spare(chosen: Config, of: Attention) -> Config:

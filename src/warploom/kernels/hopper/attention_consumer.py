@@ -107,7 +107,9 @@ class Consumer:
                 self.scale = reg.scalar(f32)
             else:
                 self.inner = reg.scalar(f32)
-        self.softmax = Softmax(self.scores, self.scale, of.dtype, guarded=config.guarded, renewed=config.renewed)
+        self.softmax = Softmax(
+            self.scores, self.scale, of.dtype, guarded=config.guarded, renewed=config.renewed, weighed=config.weighed
+        )
         self.accumulate = reg.predicate()
         self.store = WholeStore(call.O, 1 + me)
         self.turns = None
