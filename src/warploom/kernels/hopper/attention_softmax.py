@@ -43,8 +43,8 @@ CAREFUL_GROWTH = 60.0
 _LARGEST = 3e38
 WEIGHED = 8
 """Keys whose sum of P is rounded to bf16 before it is added to the divisor of O. On an H200, 8 cost 2.5 % at scores of
-deviation 64 and at most 1.7 % elsewhere, 4 cost 4 % (nvidia-h200/attention-rounded-sums.json). In larger groups, more keys
-share the sum of a large P, so more of its rounding stays in the result."""
+deviation 64 and at most 1.8 % elsewhere, 4 cost 4 % (nvidia-h200/attention-rounded-sums.json). In larger groups, more
+keys share the sum of a large P, so more of its rounding stays in the result."""
 
 
 def head(dtype: DType, guarded: bool) -> float:
