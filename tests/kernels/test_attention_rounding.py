@@ -29,7 +29,7 @@ def assert_exact(found: Any) -> None:
 def test_a_key_with_all_the_weight_gives_its_value(head_dim: int, value_dim: int, causal: bool) -> None:
     """It is in the tile that is read last, 40 to 80 powers of 2 above the first maximum."""
     of = Attention(head_dim=head_dim, value_dim=value_dim, above=causal)
-    config = replace(default(of), consumers=1)
+    config = replace(default(of), consumers=1, weighed=True)
     keys = 2 * config.keys
     assert_exact(run(of, *weighty(of, keys, {0: 40}), config, last=keys - 64 if causal else None))
 
