@@ -213,8 +213,8 @@ CLOCKED = [*((rung.module, rung.build) for rung in RUNGS if rung.number in (1, 4
 def test_a_text_with_the_clock_read_in_it_computes_the_same_and_does_not_spill(build: Any) -> None:
     program = build().program()
     text = clock.instrumented(program.text, program.entry)
-    assert text.count("%globaltimer") == 1 + program.text.count("ret;")
-    probe = replace(program, text=text, pdl=False)
+    assert text.count("%globaltimer") == program.text.count("ret;")
+    probe = replace(program, text=text)
     draw = np.random.default_rng(0)
     dtype = program.arrays[0].dtype.numpy
     a, b = (draw.standard_normal((64, 64), np.float32).astype(dtype) for _ in range(2))
@@ -234,13 +234,21 @@ def test_a_return_under_a_condition_counts_only_where_it_happens() -> None:
     assert "not.pred %wlcp1, %p1;" in before and "and.pred %wlcp0, %wlcp0, %wlcp1;" in before
 
 
+def test_a_clock_needs_two_marks_of_an_sm() -> None:
+    with refused("argument"):
+        clock.between(np.zeros((2, 2), np.uint64), np.ones((2, 2), np.uint64))
+
+
 def test_a_text_without_the_entry_is_refused() -> None:
     with refused("argument"):
         clock.instrumented(".entry f() { ret; }", "g")
 
 
 def test_the_clock_is_cycles_over_nanoseconds_and_the_share_is_taken_at_it() -> None:
-    reading = clock.ClockReading(cycles=1330, nanoseconds=1000)
+    first = np.array([[100, 1000], [7, 2000], [0, 0], [5, 3000]], np.uint64)
+    last = np.array([[1430, 2000], [2667, 4000], [9, 9000], [5, 3000]], np.uint64)
+    reading = clock.between(first, last)
+    assert (reading.cycles, reading.nanoseconds) == (1330 + 2660, 1000 + 2000)
     assert reading.megahertz == 1330
     assert roofline.activity(683.1, reading.megahertz * 1e6, 132, "bf16", "sm_90a") == pytest.approx(0.95, abs=0.001)
 

@@ -12,13 +12,14 @@ from typing import Any
 from ...driver import library
 from ...errors import ArgumentError, DriverError
 from ..program import Program
-from .clock import ClockReading, Probe
+from .clock import ClockReading, Probe, between
 from .protocols import Call, launches_for
 
 GRAPH_S = 0.003
 """Approximate run time of one graph: long compared with the gap between two replays."""
 MOST_CALLS = 256
 """Launches captured in one graph."""
+SETTLE_S = 1.0
 LAUNCHES = ("graph", "stream")
 
 
@@ -181,12 +182,13 @@ class Gpu:
     ) -> tuple[ClockReading, float]:
         """The clock that a kernel measures while it runs for `seconds`, and the seconds of one launch meanwhile.
 
-        arguments: (inputs and scalars, outputs) of each set. The GPU settles on a clock in the first half of the time.
+        arguments: (inputs and scalars, outputs) of each set. It runs for `SETTLE_S` before, because the power cap acts
+        with a delay after a pause.
         """
         probe = Probe(program)
-        calls = Rotation([partial(probe.call, *inputs, out=out) for inputs, out in arguments])
-        launches = launches_for(self.timer, calls, seconds / 2)
-        self.timer.timed(calls, launches)
-        probe.zero()
-        each = self.timer.timed(calls, launches)
-        return probe.read(), each
+        calls = [partial(probe.call, *inputs, out=out) for inputs, out in arguments]
+        call, per_call = self.ready(calls, "graph" if torch_with_cuda() is not None else "stream")
+        self.timer.timed(call, launches_for(self.timer, call, SETTLE_S))
+        first = probe.marks()
+        each = self.timer.timed(call, launches_for(self.timer, call, seconds))
+        return between(first, probe.marks()), each / per_call
