@@ -32,6 +32,7 @@ from . import (
     cold_launches,
     concurrent_issue,
     copies,
+    dependent_streams,
     launches,
     memory,
     pending_lines,
@@ -67,7 +68,7 @@ def everything(only: list[str]) -> tuple[list[Measurement], list[launches.Launch
         return not only or any(name.startswith(prefix) for prefix in only)
 
     timed = [each for module in MODULES for each in module.measurements() if wanted(each.name)]
-    grids = (launches, tpc_pairs, short_ctas, clearing, cold_launches)
+    grids = (launches, tpc_pairs, dependent_streams, short_ctas, clearing, cold_launches)
     started = [each for module in grids for each in module.launches() if wanted(each.name)]
     return timed, started, [each for each in power.loads() if wanted(each.measurement.name)]
 
