@@ -38,6 +38,7 @@ from . import (
     pending_lines,
     power,
     product,
+    reads,
     ring,
     shared,
     shared_port,
@@ -53,7 +54,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "benchmarks/results/nvidia-h200/microbenchmarks.json"
 MODULES = (
     arithmetic, shared, pending_lines, tensor, concurrent_issue, ring, softmax, synchronisation, copies, memory,
-    product, tpc_pairs, atomics, shared_port, clearing, code_size,
+    product, reads, tpc_pairs, atomics, shared_port, clearing, code_size,
 )  # fmt: skip
 FLUSH_BYTES = 256 << 20
 BURSTS = ("power.wgmma.n256.ctas132", "power.wgmma.n256.zeros", "power.wgmma.e4m3.n256", "power.mma_sync")
