@@ -98,7 +98,7 @@ def row_of(point: Point, prediction: Prediction, same: bool, seconds: float) -> 
     if point.measured_mhz:
         row["measured_mhz"] = point.measured_mhz
         row["clock_error"] = round(prediction.clock_mhz / point.measured_mhz - 1, 4)
-        row["clocks_error"] = round(prediction.clocks / (point.measured_us * point.measured_mhz) - 1, 4)
+        row["clocks_error"] = round(prediction.clocks / point.clocks - 1, 4)
     return row
 
 

@@ -38,6 +38,7 @@ class Point:
     Attributes:
         part: the set it belongs to; kernel, shape, dtype: labels.
         measured_us, measured_mhz: the latter is 0 if the kernel did not count its clock.
+        clocks: measured, of the launches whose clock was counted if those were timed again; else of `measured_us`.
         record: makes the recording, or the recordings of consecutive launches, by a function like `on_clock.record`.
         protocol, zeros: of the measurement; flops: if not 2 m n k; cap_watts: the power limit of the protocol.
         turns: a name shared by kernels that were measured in alternation, and so at one clock.
@@ -58,6 +59,7 @@ class Point:
     cap_watts: float = 0.0
     turns: str = ""
     hardware: Hardware = H200
+    clocks: float = 0.0
 
     def trivial_us(self) -> float:
         if self.flops:
@@ -94,6 +96,20 @@ def outputs_for(kernel: Any, sizes: dict[str, int]) -> tuple[np.ndarray, ...]:
 # -- sets ----------------------------------------------------------------------------------------------------------
 
 
+def counted(part: str, row: dict[str, Any]) -> tuple[float, float]:
+    """(the clock in MHz, the clocks) of a row: of the launches that counted it again, if it was."""
+    for one in rows_of("product-clocks"):
+        if one["set"] == part and all(one[name] == row[name] for name in "mnk") and one["kernel"] == label(row):
+            return one["kernel_clock_mhz"], one["us"]["median"] * one["kernel_clock_mhz"]
+    mhz = row.get("kernel_clock_mhz", 0.0)
+    return mhz, row["us"]["median"] * mhz
+
+
+def label(row: dict[str, Any]) -> str:
+    """The name of a row's kernel."""
+    return f"{row['kernel']} {row.get('config', '')}".strip()
+
+
 def ladder(name: str, part: str, zeros: bool = False) -> Iterator[Point]:
     """Rungs, under the protocol alone."""
     for row in rows_of(name):
@@ -107,8 +123,9 @@ def ladder(name: str, part: str, zeros: bool = False) -> Iterator[Point]:
             arrays = [np.zeros(shape, rung.dtype.numpy) for shape in ((m, k), b)]
             return record(rung.build(), *arrays, registers=row["registers"])
 
-        yield Point(part, row["kernel"], (m, n, k), row["dtype"], row["us"]["median"], recorded,
-                    row.get("kernel_clock_mhz", 0.0), zeros=zeros, sha=row["ptx_sha256"])  # fmt: skip
+        mhz, clocks = counted(name, row)
+        yield Point(part, row["kernel"], (m, n, k), row["dtype"], row["us"]["median"], recorded, mhz,
+                    zeros=zeros, sha=row["ptx_sha256"], clocks=clocks)  # fmt: skip
 
 
 def spread(rows: list[T], most: int) -> list[T]:
@@ -137,9 +154,9 @@ def built(name: str, part: str, protocol: str, wanted: Callable[[dict[str, Any]]
                 arrays[2][:] = np.cumsum(row["rows"])
             return record(kernel, *arrays, out=outputs_for(kernel, sizes), registers=row["registers"])
 
-        yield Point(part, f"{row['kernel']} {row.get('config', '')}".strip(), (m, n, k), row["dtype"],
-                    row["us"]["median"], recorded, row.get("kernel_clock_mhz", 0.0), protocol,
-                    sha=row.get("ptx_sha256", ""),
+        mhz, clocks = counted(name, row) if protocol == "alone" else (0.0, 0.0)
+        yield Point(part, label(row), (m, n, k), row["dtype"], row["us"]["median"], recorded, mhz, protocol,
+                    sha=row.get("ptx_sha256", ""), clocks=clocks,
                     cap_watts=H200["burst_watts"] if protocol == "burst" else 0.0)  # fmt: skip
 
 

@@ -2,10 +2,9 @@
 
     python benchmarks/product_clocks.py [--only SET …] [--workers N] [--out product-clocks.json]
 
-A clock that is read after a pause, before the power cap acts, is not that of the launches that were timed. So the GPU
-is kept busy with the same kernel for `SETTLE_S` before anything counts, and each slice of counting launches gives a
-time and a clock of its own: `probe_us` next to `us` shows that counting changes nothing. `settling` in the head of the
-file has the time and the clock of slices that follow a pause.
+The GPU is kept busy with the same kernel for `SETTLE_S` before anything counts, and each slice of counting launches
+gives a time and a clock of its own: `probe_us` next to `us` shows that counting changes nothing. `settling` in the head
+of the file has the seconds since a pause, the time and the clock of slices: the clock is high for 50 ms.
 """
 
 from __future__ import annotations
@@ -97,13 +96,15 @@ class Measurement:
         kernel = case.build()
         self.timer, self.probe = gpu.timer, Probe(kernel.program())
         sets = case.arguments(kernel, "cuda")
-        made = [gpu.ready([partial(call, *inputs, out=out) for inputs, out in sets], "graph")
-                for call in (kernel, self.probe.call)]  # fmt: skip
-        (self.plain, self.per), (self.counting, _) = made
-        self.launches = launches_for(self.timer, self.plain, SLICE_S)
+        self.plain, self.counting = (
+            gpu.ready([partial(call, *inputs, out=out) for inputs, out in sets], "graph")
+            for call in (kernel, self.probe.call)
+        )
+        self.launches = launches_for(self.timer, self.plain[0], SLICE_S)
 
-    def us(self, call: Callable[[], object]) -> float:
-        return float(self.timer.timed(call, self.launches) / self.per * 1e6)
+    def us(self, ready: tuple[Callable[[], object], int]) -> float:
+        call, launches = ready
+        return float(self.timer.timed(call, self.launches) / launches * 1e6)
 
     def counted(self) -> tuple[float, float]:
         """Microseconds and megahertz of a slice of counting launches."""

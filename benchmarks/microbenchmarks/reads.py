@@ -1,5 +1,5 @@
-"""Reads and stores that other files do not show: by the lanes of all SMs from L2, loads that miss L1 next to loads from
-shared memory, boxes that a CTA waits for together, and bytes stored apart.
+"""Reads and stores that other files do not show: by the lanes of all SMs from L2, boxes that a CTA waits for together,
+and bytes stored apart.
 """
 
 from __future__ import annotations
@@ -47,40 +47,6 @@ def passes(name: str, per_sm: int, vectors: int, *, mib: int = 17, warps: int = 
         operations=turns, repetitions=count, of=f"ld.global.cg, 16 bytes a lane, {vectors} in flight, {mib} MB in L2",
         bytes=turns * span, ctas=ctas, elements=(size // 2,), data="zeros",
         facts={"warps": warps, "ctas_per_sm": per_sm, "vectors": vectors, "mib": mib},
-    )  # fmt: skip
-
-
-def port(name: str, misses: int, shared: int, *, warps: int = 16) -> Measurement:
-    """`misses` loads of 32 words past L1 and `shared` loads of 32 words from shared memory by each warp."""
-    repetitions = 64
-
-    def prepare(data):
-        (pointer,) = ptx.global_ptrs(data)
-        thread = ptx.special.tid.x()
-        cells = smem.array(u32, 32 * warps * 4, align=128, name="cells")
-        for at in range(4):
-            ptx.store(cells[thread + at * 32 * warps], thread)
-        ptx.bar.sync(0)
-        address = pointer + (thread * 4).to(u64)
-        return address, cells[thread], [(thread + i).copy() for i in range(8)]
-
-    def body(state):
-        address, place, kept = state
-        far = [reg.scalar(u32) for _ in range(misses)]
-        for at, value in enumerate(far):
-            ptx.inst("ld.global.cg.u32", value, ptx.addr(address, at * 128 * warps))
-        for at in range(shared):
-            value = reg.scalar(u32)
-            ptx.inst("ld.volatile.shared.u32", value, ptx.addr(place, at % 4 * 128 * warps))
-            ptx.inst.xor.b32(kept[at % 8], kept[at % 8], value)
-        for at, value in enumerate(far):
-            ptx.inst.xor.b32(kept[at % 8], kept[at % 8], value)
-
-    return Measurement(
-        name, lambda: loop(name, body, repetitions=repetitions, warps=warps, prepare=prepare,
-                           finish=lambda state: state[2], array=Tile("N", u32)),
-        operations=1, repetitions=repetitions, of=f"{misses} ld.global.cg and {shared} ld.shared of 32 words by a warp",
-        elements=(1 << 16,), data="zeros", facts={"warps": warps, "misses": misses, "shared": shared},
     )  # fmt: skip
 
 
@@ -151,8 +117,6 @@ def bytes_apart(name: str, apart: int, size: int, ctas: int) -> Measurement:
 def measurements() -> Iterator[Measurement]:
     for per_sm, vectors in ((1, 4), (2, 4), (4, 2), (4, 4), (6, 2)):
         yield passes(f"rate.l2.read.per_sm{per_sm}.vectors{vectors}", per_sm, vectors)
-    for misses, shared in ((8, 0), (8, 8), (8, 16), (8, 32), (0, 32), (4, 32)):
-        yield port(f"rate.port.ldg{misses}.lds{shared}.w16", misses, shared)
     for boxes in (1, 2, 3, 4):
         yield bursts(f"rate.product.burst{boxes}.ctas132", boxes, SMS)
     for boxes, spin in ((3, 0), (3, 1024), (2, 512)):

@@ -5,7 +5,7 @@ import pytest
 from warploom.timing import H200, Launch
 from warploom.timing.instructions import Facts
 from warploom.timing.prediction import Predictor
-from warploom.timing.recording import GRID, ISSUE, RUN, Access, Operation, Recording, Run
+from warploom.timing.recording import GRID, GROUP, ISSUE, RUN, Access, Operation, Recording, Run
 from warploom.timing.replay import Replay
 from warploom.timing.units import Chip
 
@@ -78,22 +78,51 @@ def test_those_with_a_tile_more_than_others_are_left_at_the_end():
     assert _unequal(1, 100) is None
 
 
-def test_what_warps_do_before_they_wait_for_a_grid_is_hidden_if_they_start_while_it_runs():
-    """One warp works for long before it waits, another does not; then both work. launch.prologue has such grids."""
+def test_what_warps_do_before_they_wait_for_a_grid_is_hidden_as_far_as_they_start_while_it_runs():
+    """launch.prologue has such grids."""
+    recording = _recording([0, 0])
+    recording.pdl = True
+    recording.pcs = [Facts(0, "xor", "alu", 1.0, "alu", frozenset(), frozenset({0}))]
+    recording.runs = [Run((0,) * many, (None,) * many) for many in (1000, 100)]
+    recording.steps = {(0, warp): [(RUN, 0, 0), (GRID, 0, None), (RUN, 0, 1)] for warp in (0, 1)}
+    late, half, ahead = (Replay(recording, H200, WARM, ahead=share).run() for share in (0.0, 0.5, 1.0))
+    long, short = (many * H200.rate["alu"].value for many in (1000, 100))
+    assert late == pytest.approx(H200["cta_start"] + long + short, rel=0.02)
+    assert half == pytest.approx(H200["cta_start"] + long / 2 + short, rel=0.02)
+    assert ahead == pytest.approx(H200["cta_start"] + short, rel=0.02)
+
+
+def test_a_grid_ahead_waits_for_the_slowest_of_its_warps():
     recording = _recording([0, 0])
     recording.pdl = True
     recording.pcs = [Facts(0, "xor", "alu", 1.0, "alu", frozenset(), frozenset({0}))]
     recording.runs = [Run((0,) * many, (None,) * many) for many in (1000, 100)]
     wait = (GRID, 0, None)
     recording.steps = {(0, 0): [(RUN, 0, 0), wait, (RUN, 0, 1)], (0, 1): [wait, (RUN, 0, 1)]}
-    late, ahead = (Replay(recording, H200, WARM, ahead=ahead).run() for ahead in (False, True))
-    long, short = (many * H200.rate["alu"].value for many in (1000, 100))
-    assert late == pytest.approx(H200["cta_start"] + long + short, rel=0.02)
-    assert ahead == pytest.approx(H200["cta_start"] + short, rel=0.02)
+    short = 100 * H200.rate["alu"].value
+    assert Replay(recording, H200, WARM, ahead=1.0).run() == pytest.approx(H200["cta_start"] + short, rel=0.02)
 
 
-def test_a_grid_starts_while_another_runs_if_both_have_room():
-    for ctas, ahead in ((66, True), (67, False)):
+def test_what_is_loaded_before_the_wait_for_a_grid_is_there_after_it():
+    """launch.short_stream.early takes less time than late by the whole ring."""
+    recording = _recording([1], rows=128)
+    recording.pdl = True
+    issue, wait, arrived = recording.steps[0, 0][0], (GRID, 0, None), (GROUP, 0, ((0,), False))
+    times = []
+    for steps in ([wait, issue, arrived], [issue, wait, arrived]):
+        recording.steps[0, 0] = steps
+        times.append(Replay(recording, H200, WARM, ahead=1.0).run() - H200["cta_start"])
+    late, early = times
+    assert late > WARM.latency > 4 * early
+
+
+def test_a_grid_that_leaves_another_no_room_hides_less_the_more_ctas_it_has():
+    hidden = []
+    for ctas in (66, 67, 80, 132):
         recording = Recording("k", (ctas, 1, 1), (128, 1, 1), (1, 1, 1), clusters={0: [0]}, pdl=True)
         recording.shared_bytes = 200 << 10
-        assert Predictor(recording, H200, Launch()).ahead is ahead
+        hidden.append(Predictor(recording, H200, Launch()).ahead)
+    assert hidden[0] == 1.0 and hidden == sorted(hidden, reverse=True)
+    assert hidden[2] == pytest.approx(1.0 - H200["exposed80"])
+    recording.pdl = False
+    assert Predictor(recording, H200, Launch()).ahead == 0.0

@@ -49,6 +49,20 @@ def test_a_grid_that_begins_early_gets_less_of_dram_from_a_third_and_from_a_half
     assert Chip(H200, 1.5, 67).of_dram == pytest.approx(H200["dram_bytes_per_ns"] / 67)
 
 
+def test_clusters_that_leave_sms_of_a_gpc_idle_share_its_dram_among_fewer():
+    """launch.short_stream.late: 78 CTAs in clusters of three have 42 bytes per nanosecond each, single ones 39."""
+    one, three, four = (Chip(H200, 1.5, 78, early=True, cluster=many).of_dram for many in (1, 3, 4))
+    assert one == four
+    assert three == pytest.approx(16 / 15 * one)
+
+
+def test_lanes_of_all_sms_get_less_from_l2_than_copies():
+    """rate.l2.read"""
+    few, every = (Chip(H200, 1.98, active) for active in (1, 132))
+    assert every.lanes * 1.98 * 132 == pytest.approx(H200["l2_lanes_bytes_per_ns"])
+    assert few.lanes == few.fetch
+
+
 def _predictor(ctas: int, written: float, out: float, loaded: float = 0.0) -> Predictor:
     recording = Recording("k", (ctas, 1, 1), (128, 1, 1), (1, 1, 1), clusters={0: [0]})
     recording.written = recording.stored = written

@@ -79,6 +79,7 @@ MEMORY: Mapping[str, Constant] = {
     "shuffle_clocks": _clocks(1.0, "rate.shuffle.w16", " / 16"),
     "l1_latency": _c(34.0, "published: 33 to 38 clocks, arXiv 2402.13499"),
     "dram_latency": _clocks(850.0, "rate.ldg.walk.down.dram.ctas1.w1", " * 4"),
+    "dram_sector_latency": _clocks(675.7, "latency.ldg.dram"),
     "fill_bytes_per_ns": _c(164.6, 'm("rate.product.stages8.ctas12", "bytes_per_ns")'),
     "fill_alone_bytes_per_ns": _c(126.1, 'm("rate.product.own.ctas33", "bytes_per_ns")'),
     "pressed_half_bytes_per_ns": _c(38.8, 'm("launch.stream.pdl.ctas80", "bytes") / 80 '
@@ -87,6 +88,7 @@ MEMORY: Mapping[str, Constant] = {
                                            '/ m("launch.stream.pdl.ctas48", "us") / 1000'),
     "received_bytes_per_ns": _c(13163.0, 'm("rate.tma.multicast2.rows128.ctas132", "bytes_per_ns_all")'),
     "l2_own_bytes_per_ns": _c(9158.0, 'm("power.product.own", "tb_per_s") * 1000'),
+    "l2_lanes_bytes_per_ns": _c(8350.0, 'm("rate.l2.read.per_sm4.vectors4", "bytes_per_ns_all")'),
     "in_step_bytes": _c(13107200.0, 'm("rate.product.stages8.ctas132", "repetitions") * 8 * 16384'),
     "drifting_bytes": _c(52428800.0, 'm("rate.product.long400.ctas132", "repetitions") * 8 * 16384'),
     "drifting_share": _c(0.5486, '(m("rate.product.long400.ctas132", "bytes_per_ns_all") - c.l2_own_bytes_per_ns) '
@@ -152,6 +154,8 @@ MEMORY: Mapping[str, Constant] = {
                                  ') * (h("power.dram.read", "tb_per_s") * 1000 '
                                  '/ m("rate.tma.dram.rows32.stages3.ctas132", "bytes_per_ns_all") - 1)'),
     "bulk_add_ratio": _c(1.249, 'm("rate.bulk.add.ctas1", "clocks") / m("rate.bulk.store.ctas1", "clocks")'),
+    "bulk_add_shared_ratio": _c(1.506, 'h("rate.bulk.store.ctas132", "bytes_per_ns_all") '
+                                       '/ h("rate.bulk.add.shared.ctas132", "bytes_per_ns_all")'),
     "store_queue_bytes": _c(16384.0, "published: none; the stores of a warp that wait in the memory pipe"),
 }  # fmt: skip
 """Memory: clocks of the SM's memory pipe per wavefront (of loads and stores), latencies, rates.
@@ -191,6 +195,8 @@ TENSOR: Mapping[str, Constant] = {
     "mma_drain": _c(31.9, '(m("latency.wgmma.group4.n256.ss", "clocks") * 4 - 512) / 2'),
 }  # fmt: skip
 
+_EXPOSED = '(m("launch.prologue.spin.ctas{0}", "us") - m("launch.prologue.none.ctas{0}", "us")) / 2000 * 1980'
+
 SYNCHRONISATION: Mapping[str, Constant] = {
     "mbarrier_arrive": _clocks(43.5, "latency.mbarrier.ping_pong", " / 4"),
     "mbarrier_wait": _clocks(43.5, "latency.mbarrier.ping_pong", " / 4"),
@@ -217,6 +223,10 @@ SYNCHRONISATION: Mapping[str, Constant] = {
     "cluster8_cta_every": _c(174.0, 'c.cluster4_cta_every - (m("launch.short.empty.cluster4", "us") '
                                     '- m("launch.short.empty.cluster8", "us")) / 64 * 1980'),
     "warp_every": _c(7.21, '(m("launch.rate.threads1024", "us") - m("launch.one_cta", "us")) / 256 * 1980 / 32'),
+    "exposed72": _c(0.4019, _EXPOSED.format(72)),
+    "exposed80": _c(0.4188, _EXPOSED.format(80)),
+    "exposed108": _c(0.6074, _EXPOSED.format(108)),
+    "exposed132": _c(0.9194, _EXPOSED.format(132)),
     "launch_us": _c(0.6873, 'm("launch.spin", "us") - (5000 + c.cta_start) / 1980'),
     "launch_pdl_us": _c(0.3604, 'm("launch.pdl.late", "us") - (5000 + c.cta_start) / 1980'),
 }  # fmt: skip

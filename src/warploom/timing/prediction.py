@@ -15,16 +15,17 @@ from .depths import apart
 from .launch import Launch
 from .lots import last_lot
 from .occupancy import L2_BYTES, Occupancy, occupancy
+from .overlap import ahead, loads_early
 from .power import Work, found_clock, settle
 from .rates import between
-from .recording import GRID, ISSUE, Recording, Step
+from .recording import Recording
 from .replay import Replay
 from .result import Prediction, largest, waits
 from .runs import WAVEFRONT
 from .tensor import done_flops, is_sparse
 from .timeline import Timeline
 from .trace import Trace
-from .units import Chip, adds_up
+from .units import GPC_SMS, Chip, adds_up
 from .waves import beyond, read_alone
 
 LEAST_SHARE = 0.55
@@ -37,6 +38,8 @@ FEW = (1, 8, 32, 128)
 """Numbers of lines for which atomics were measured."""
 CLOCKS_GHZ = (1.2, 1.8)
 """Clocks at which every launch is replayed."""
+MEETS = 2.0
+"""Additions to each byte of the output from which on those of several CTAs meet."""
 NEAR_CLOCK = 0.01
 """Two clocks that close are the same."""
 
@@ -62,10 +65,9 @@ class Predictor:
         self.active = min(self.sms, -(-self.ctas // turns) if in_one_wave else self.ctas)
         """SMs that share L2 and DRAM; in a single wave, as many as would be needed if all were as full as the
         fullest."""
-        self.early = recording.pdl and any(map(self._loads_early, recording.steps.values()))
-        """True if it starts to load while the previous launch still runs."""
-        self.ahead = recording.pdl and 2 * self.room.clusters <= self.room.places * self.room.residents
-        """True if it finds free SMs while the previous launch, of as many CTAs, still runs."""
+        self.early = loads_early(recording)
+        self.ahead = ahead(recording, hardware, self.room)
+        """Share of what it does before its wait that the previous launch, of as many CTAs, hides."""
         self.l2_bytes = recording.fetched * self.scale
         self.far = not launch.warm and launch.input_bytes + launch.output_bytes > L2_BYTES
         """True if data read again late have been evicted from L2 to DRAM."""
@@ -81,19 +83,15 @@ class Predictor:
         self.read_alone, self.beyond = read_alone(recording, self.scale), beyond(recording)
         self.apart = apart(recording, min(self.ctas, self.sms * self.room.residents))
         self.dram_bytes = self._dram() + self.apart.missed * self.apart.bytes * self.scale
+        added = sum(one.bytes for one in recording.operations if adds_up(one)) * self.scale
+        self.meets = added > MEETS * launch.writable_bytes
+        """True if several CTAs' bulk additions are to the same lines."""
         self.unequal = self._unequal()
         self.lot = last_lot(recording, self.room.places, self.room.residents)
         """The recorded clusters that the place gets which ends last, if they differ."""
         self._replays: dict[float, tuple[float, Replay]] = {}
         self._works: dict[float, float] = {}
         """Seconds of work by clock."""
-
-    def _loads_early(self, steps: list[Step]) -> bool:
-        """True if a warp issues a copy before its wait for the previous grid."""
-        waits = next((at for at, (kind, _, _) in enumerate(steps) if kind == GRID), 0)
-        operations = self.recording.operations
-        issued = (operations[what] for kind, _, what in steps[:waits] if kind == ISSUE)
-        return any(not one.stores and one.fetched for one in issued)
 
     def _share(self) -> float:
         """Work of a mean cluster relative to the recorded ones: if tiles do not divide evenly, the first have one more.
@@ -188,6 +186,8 @@ class Predictor:
             alone=self.read_alone,
             first=self.first_ns,
             beyond=self.beyond * (active or self.active),
+            cluster=min(self.cluster, GPC_SMS),
+            adds="bulk_add_shared_ratio" if self.meets else "bulk_add_ratio",
         )
 
     def replayed(self, ghz: float, trace: Trace | None = None) -> tuple[float, Replay]:
@@ -295,8 +295,6 @@ class Predictor:
     def _work(self, ghz: float) -> float:
         """Seconds that the SMs are busy, without the gap after the previous launch."""
         clocks, _ = self.replayed(ghz)
-        if self.early:  # the previous grid hides its first latency
-            clocks -= min(clocks / 2, self.chip(ghz).latency)
         return clocks * self.pace / ghz * 1e-9
 
     def timeline(self, trace: Trace, ghz: float) -> Timeline:

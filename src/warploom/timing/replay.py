@@ -29,14 +29,14 @@ class Replay:
     places: the places among which the grid's clusters are distributed; this replay runs one place's share. If clusters
     differ, `lot` says which ones this place gets; without it, the pattern of the recorded ones is taken to repeat over
     the grid.
-    ahead: the grid has its SMs before the previous grid ends. Then what its warps do before they wait for that grid is
-    hidden: the time from the first warp's wait to the last one's does not count.
+    ahead: share of what its warps do before they wait for the previous grid that is hidden, because they start while
+    that grid still runs. What they load before they wait is there when the wait ends.
     ghz: SM clock. L2 and DRAM work in nanoseconds, so they take fewer clocks at a low SM clock.
     """
 
     def __init__(
         self, recording: Recording, hardware: Hardware, chip: Chip, *, residents: int = 1, instances: int = 1,
-        places: int = 1, ahead: bool = False, lot: Sequence[int] = (), trace: Trace | None = None,
+        places: int = 1, ahead: float = 0.0, lot: Sequence[int] = (), trace: Trace | None = None,
     ) -> None:  # fmt: skip
         self.recording, self.hardware, self.chip, self.trace = recording, hardware, chip, trace
         self.residents, self.instances, self.places, self.lot = residents, instances, places, lot
@@ -46,8 +46,22 @@ class Replay:
         self.dispatched = 0.0
         """Time at which the SMs may get their next CTAs."""
         self.ends: list[float] = []
-        self.waiting: list[Actor] | None = [] if ahead else None
+        self.ahead = ahead
+        self.waiting: list[Actor] | None = [] if ahead == 1.0 else None
         """Warps that wait for the previous grid, until all do."""
+        self.waited = ahead == 0.0
+        """True once a warp has waited for the previous grid."""
+        self.waits = (
+            {
+                warp: at
+                for warp, steps in recording.steps.items()
+                for at, (kind, _, _) in enumerate(steps)
+                if kind == kinds.GRID
+            }
+            if ahead
+            else {}
+        )
+        """The step at which each warp waits for the previous grid."""
         self.hidden = 0.0
         self.stalls: dict[tuple[str, str], float] = {}
         self.sms: list[Sm] = []
@@ -88,10 +102,15 @@ class Replay:
         if not waiting:
             return False
         last = max(actor.time for actor in waiting)
-        self.hidden = last - min(actor.time for actor in waiting)
+        self._hide(last)
         for actor in waiting:
             self._push(actor, last)
         return True
+
+    def _hide(self, until: float) -> None:
+        """Hide what the grid's first warps do until then."""
+        self.hidden = self.ahead * (until - self.hardware["cta_start"])
+        self.waited = True
 
     @property
     def stuck(self) -> list[Actor]:
@@ -198,6 +217,8 @@ class Replay:
             if kind == kinds.GRID and self.waiting is not None:
                 self.waiting.append(actor)
                 return
+            if kind == kinds.GRID and not self.waited:
+                self._hide(actor.time)
             if kind == kinds.ISSUE:
                 self._issue(actor, payload)
             elif kind == kinds.ARRIVE:
@@ -342,8 +363,17 @@ class Replay:
             return
         for before in operation.after:
             start = max(start, instance.operation(before).read.time)
-        begin, read, done = actor.sm.begin(operation, start, self.chip.of(index), instance.sms.get(operation.cta))
+        if operation.fetched and not operation.stores and self._before_wait(actor):  # the previous grid hides it
+            begin = read = done = start
+        else:
+            begin, read, done = actor.sm.begin(operation, start, self.chip.of(index), instance.sms.get(operation.cta))
         self._started(actor, index, start, begin, read, done)
+
+    def _before_wait(self, actor: Actor) -> bool:
+        """True if a warp of the first clusters has not yet waited for the previous grid, and will."""
+        if not self.ahead or actor.instance.number >= self.residents:
+            return False
+        return actor.at <= self.waits.get((actor.cta, actor.warp), -1)
 
     def _call(self, sm: Sm) -> None:
         """Let an SM's tensor core begin its next product when it can."""

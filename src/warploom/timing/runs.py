@@ -9,6 +9,7 @@ from typing import TypeAlias
 from .constants import Constant, Hardware
 from .instructions import ALU, CONTROL, CONVERT, EITHER, FMA, HALF, IMAD_WIDE, LSU, MUFU, NONE, SERIAL, TENSOR, Facts
 from .machine_code import IMAD, WIDE_LOAD_WORDS
+from .rates import between
 from .recording import REMOTE, Access, Run
 
 WAVEFRONT = 128
@@ -17,6 +18,8 @@ REGISTERS = 3
 """Source registers of an f32 addition or multiplication from which on two may share a register bank; with fewer it
 takes the one clock of rate.ffma.w16."""
 
+WALKED = 4.0
+"""Sectors of a load of `rate.ldg.walk`, which measures DRAM's latency."""
 LOOP_INSTRUCTIONS = 5
 """Machine instructions in a round of an update of shared memory by compare-and-swap: a load, a sum, the swap, a
 comparison, a branch."""
@@ -72,7 +75,8 @@ def cost_of(run: Run, pcs: list[Facts], hardware: Hardware, cold: bool = True, f
 
     cold: first reads of a cluster go to DRAM; far: late repeated reads go there again.
     """
-    chain, work, latency = _Chain(hardware, bool(run.registers)), _Work(hardware), _Latency(hardware, cold, far)
+    chain, work = _Chain(hardware, bool(run.registers)), _Work(hardware)
+    latency = _Latency(hardware, cold, far, _distant_sectors(run))
     for at, (pc, access) in enumerate(zip(run.pcs, run.accesses, strict=True)):
         facts = pcs[pc]
         reads, writes = run.registers[at] if run.registers else (facts.reads, facts.writes)
@@ -224,10 +228,13 @@ class _Work:
 
 
 class _Latency:
-    """The clocks from the start of an instruction to its result. cold, far: see `cost_of`."""
+    """The clocks from the start of an instruction to its result. cold, far: see `cost_of`; sectors: that the run reads
+    from DRAM, whose last one it waits for."""
 
-    def __init__(self, hardware: Hardware, cold: bool, far: bool) -> None:
+    def __init__(self, hardware: Hardware, cold: bool, far: bool, sectors: float) -> None:
         self.hardware, self.cold, self.far = hardware, cold, far
+        known = (1.0, hardware["dram_sector_latency"]), (WALKED, hardware["dram_latency"])
+        self.dram = between(max(1.0, sectors), known)
         self.load = hardware.latency["ldg"].value
         """Of a load that misses L1 and hits L2."""
 
@@ -254,8 +261,13 @@ class _Latency:
             takes = self.hardware.latency["atom"].value
         gone = (access.distant if self.cold else 0.0) + (access.evicted if self.far else 0.0)
         if gone:
-            takes += (self.hardware["dram_latency"] - self.load) * min(1.0, gone / access.missed) * access.chance
+            takes += (self.dram - self.load) * min(1.0, gone / access.missed) * access.chance
         return takes
+
+
+def _distant_sectors(run: Run) -> float:
+    """Sectors that a run's loads read from DRAM."""
+    return sum(one.distant + one.evicted for one in run.accesses if one is not None and one.is_far and not one.writes)
 
 
 def _value(constants: Mapping[str, Constant], name: str) -> float:

@@ -25,6 +25,8 @@ MATRIX = (WARPGROUP_MMA.engine, UMMA.engine)
 """Engines of the tensor core."""
 MEMORY_WINDOW, MOST_BUSY, MOST_BUSY_BY_BOXES = 16, 0.9, 0.7
 """The window of DRAM's mean load, in DRAM latencies; the load that counts as full, for loads and for boxes."""
+GPC_SMS = 16
+"""SMs of most GPCs."""
 ACROSS = (2, 4, 12, 33, 66, 132)
 """Wave widths in CTAs whose rate was measured."""
 
@@ -52,6 +54,8 @@ class Chip:
         alone: share of its requests for lines that no other SM requests.
         first: nanoseconds that the launch's first data from DRAM take longer.
         beyond: SMs that copy boxes from outside of an array at a time.
+        adds: the constant by which additions of bulk copies take longer than stores.
+        cluster: CTAs of a cluster, which are on SMs of one GPC.
     """
 
     hardware: Hardware
@@ -73,6 +77,8 @@ class Chip:
     alone: float = 0.0
     first: float = 0.0
     beyond: float = 0.0
+    cluster: int = 1
+    adds: str = "bulk_add_ratio"
 
     def __post_init__(self) -> None:
         hardware, clock = self.hardware, self.ghz
@@ -85,6 +91,8 @@ class Chip:
         dram = self.of_dram / self.dram_share if self.dram_share else math.inf
         self.fetch = together(sharpness, port, network, dram) / clock
         """Bytes per clock at which its requests are served."""
+        self.lanes = min(self.fetch, hardware["l2_lanes_bytes_per_ns"] / self.active / clock)
+        """The same for loads of lanes."""
         self.dram = (self.moving or hardware["dram_bytes_per_ns"]) / self.active / clock
         """Bytes per clock of its share of DRAM, for reads and writes."""
         self.out = min(hardware["store_bytes_per_clock"], hardware["store_bytes_per_ns"] / self.active / clock)
@@ -121,15 +129,16 @@ class Chip:
     def of_dram(self) -> float:
         """Bytes per nanosecond of DRAM bandwidth for the SM that gets least.
 
-        A grid that starts while previous grids still run gets the SMs that they leave. These SMs are not spread over
-        the chip, and compete if one grid has more than a third or a half of all SMs.
+        A grid that starts while previous grids still run gets the SMs that end first. If one grid has more than a third
+        or a half of all SMs, these fill whole GPCs, and the SMs of a GPC share what it gets (launch.short_stream).
         """
         hardware = self.hardware
+        filled = GPC_SMS // self.cluster * self.cluster / GPC_SMS
         even = (self.reading or hardware["dram_bytes_per_ns"]) / self.active
         if not self.early:
             return even
         if 2 * self.active > hardware.sms:
-            return min(even, hardware["pressed_half_bytes_per_ns"])
+            return min(even, hardware["pressed_half_bytes_per_ns"] / filled)
         return min(even, hardware["pressed_third_bytes_per_ns"]) if 3 * self.active > hardware.sms else even
 
     @property
@@ -268,7 +277,7 @@ class Sm:
             end = max(end, self.lsu)
             self.shared.add(start, end, cost.wavefronts)
         if cost.missed:
-            self.fill = max(self.fill, start) + cost.missed / chip.fetch
+            self.fill = max(self.fill, start) + cost.missed / chip.lanes
             self.loaded = self.fill
             if cost.distant:
                 self.loaded = max(self.loaded, self._of_dram(start, self.hardware["dram_latency"], chip))
@@ -346,7 +355,7 @@ class Sm:
             return begin, self.remote, self.remote + hardware["remote_arrive"]
         if operation.stores:
             begin = max(start, self.store)
-            ratio = hardware["bulk_add_ratio"] if adds_up(operation) else 1.0
+            ratio = hardware[chip.adds] if adds_up(operation) else 1.0
             passes = operation.bytes / hardware["store_bytes_per_clock"]
             beside = self.shared.share if self.tensor > begin else 0.0
             self.store = begin + operation.bytes / chip.out * ratio + passes * beside
