@@ -79,7 +79,7 @@ MEMORY: Mapping[str, Constant] = {
     "shuffle_clocks": _clocks(1.0, "rate.shuffle.w16", " / 16"),
     "l1_latency": _c(34.0, "published: 33 to 38 clocks, arXiv 2402.13499"),
     "dram_latency": _clocks(850.0, "rate.ldg.walk.down.dram.ctas1.w1", " * 4"),
-    "dram_sector_latency": _clocks(675.7, "latency.ldg.dram"),
+    "dram_chase_latency": _clocks(675.7, "latency.ldg.dram"),
     "fill_bytes_per_ns": _c(164.6, 'm("rate.product.stages8.ctas12", "bytes_per_ns")'),
     "fill_alone_bytes_per_ns": _c(126.1, 'm("rate.product.own.ctas33", "bytes_per_ns")'),
     "pressed_half_bytes_per_ns": _c(38.8, 'm("launch.stream.pdl.ctas80", "bytes") / 80 '
@@ -312,6 +312,7 @@ _MEASURED = {
     "dram_turn_ns_per_byte": Constant(2.18e-5, '2 / h("power.dram.copy", "tb_per_s") / 1000 '
                                                '- 2 / h("power.dram.read", "tb_per_s") / 1000'),
     "dram_latency": Constant(824.0, 'h("rate.ldg.walk.down.dram.ctas1.w1", "clocks") * 4'),
+    "dram_chase_latency": Constant(686.8, 'h("latency.ldg.dram", "clocks")'),
     "dram_crowding": Constant(0.1146, '(16384 / h("rate.dram.read.one_cta", "bytes_per_ns") '
                                       '/ h("latency.ldg.dram", "ns") - 1) * (h("power.dram.read", "tb_per_s") * 1000 '
                                       '/ (132 * h("rate.dram.read.one_cta", "bytes_per_ns")) - 1)'),

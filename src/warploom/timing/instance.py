@@ -44,6 +44,8 @@ class Actor:
     """The event of the load that writes each register."""
     copies: float = 0.0
     """Time at which it may start its next copy."""
+    chases: bool = False
+    """True if the address of its next load is computed from what the latest one has loaded."""
 
 
 class Instance:

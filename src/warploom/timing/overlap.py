@@ -5,7 +5,7 @@ from __future__ import annotations
 from .constants import Hardware
 from .occupancy import Occupancy
 from .rates import between
-from .recording import GRID, ISSUE, Recording, Step
+from .recording import GRID, ISSUE, Recording
 
 EXPOSED = (72, 80, 108, 132)
 """Numbers of CTAs of an SM each for which it was measured how much of their work before the wait takes time."""
@@ -23,13 +23,20 @@ def ahead(recording: Recording, hardware: Hardware, room: Occupancy) -> float:
     return 1.0 - between(filled, [(hardware.sms / 2, 0.0), *shares])
 
 
+def waits(recording: Recording) -> dict[tuple[int, int], int]:
+    """The step at which each warp, by CTA and number, waits for the previous grid."""
+    found = {}
+    for warp, steps in recording.steps.items():
+        at = next((at for at, (kind, _, _) in enumerate(steps) if kind == GRID), None)
+        if at is not None:
+            found[warp] = at
+    return found
+
+
 def loads_early(recording: Recording) -> bool:
-    """True if it starts to load while the previous launch still runs."""
-    return recording.pdl and any(_loads_first(recording, steps) for steps in recording.steps.values())
-
-
-def _loads_first(recording: Recording, steps: list[Step]) -> bool:
     """True if a warp issues a copy before its wait for the previous grid."""
-    waits = next((at for at, (kind, _, _) in enumerate(steps) if kind == GRID), 0)
-    issued = (recording.operations[what] for kind, _, what in steps[:waits] if kind == ISSUE)
-    return any(not one.stores and one.fetched for one in issued)
+    operations = recording.operations
+    return recording.pdl and any(
+        kind == ISSUE and operations[what].fetched > 0 and not operations[what].stores
+        for warp, at in waits(recording).items() for kind, _, what in recording.steps[warp][:at]
+    )  # fmt: skip

@@ -14,6 +14,7 @@ from typing import Any
 from . import recording as kinds
 from .constants import Hardware
 from .instance import Actor, Instance, PendingTime
+from .overlap import waits
 from .recording import Recording
 from .runs import Cost, cost_of
 from .trace import Trace
@@ -51,17 +52,7 @@ class Replay:
         """Warps that wait for the previous grid, until all do."""
         self.waited = ahead == 0.0
         """True once a warp has waited for the previous grid."""
-        self.waits = (
-            {
-                warp: at
-                for warp, steps in recording.steps.items()
-                for at, (kind, _, _) in enumerate(steps)
-                if kind == kinds.GRID
-            }
-            if ahead
-            else {}
-        )
-        """The step at which each warp waits for the previous grid."""
+        self.waits = waits(recording) if ahead else {}
         self.hidden = 0.0
         self.stalls: dict[tuple[str, str], float] = {}
         self.sms: list[Sm] = []
@@ -250,6 +241,7 @@ class Replay:
         """Return the time at which the registers that a run needs are loaded."""
         ready, cause = actor.time, -1
         if actor.late:
+            actor.chases = actor.chases or not cost.address.isdisjoint(actor.late.keys())
             for register in cost.needs & actor.late.keys():
                 there, origin = actor.late.pop(register), actor.origin.pop(register, -1)
                 if there > ready:
@@ -262,8 +254,10 @@ class Replay:
         start = actor.time
         end = actor.sm.execute(actor.warp % 4, start, cost, self.chip)
         crowd = actor.sm.crowd if cost.distant else 0.0
+        sooner = self.hardware["dram_latency"] - self.hardware["dram_chase_latency"] if actor.chases else 0.0
+        actor.chases = False
         for register, clocks, outside in cost.late:
-            there = start + clocks
+            there = start + clocks - sooner
             actor.late[register] = max(there + crowd, actor.sm.loaded) if outside else there
         self.instructions += cost.instructions
         self.flops += cost.flops

@@ -9,7 +9,6 @@ from typing import TypeAlias
 from .constants import Constant, Hardware
 from .instructions import ALU, CONTROL, CONVERT, EITHER, FMA, HALF, IMAD_WIDE, LSU, MUFU, NONE, SERIAL, TENSOR, Facts
 from .machine_code import IMAD, WIDE_LOAD_WORDS
-from .rates import between
 from .recording import REMOTE, Access, Run
 
 WAVEFRONT = 128
@@ -18,8 +17,6 @@ REGISTERS = 3
 """Source registers of an f32 addition or multiplication from which on two may share a register bank; with fewer it
 takes the one clock of rate.ffma.w16."""
 
-WALKED = 4.0
-"""Sectors of a load of `rate.ldg.walk`, which measures DRAM's latency."""
 LOOP_INSTRUCTIONS = 5
 """Machine instructions in a round of an update of shared memory by compare-and-swap: a load, a sum, the swap, a
 comparison, a branch."""
@@ -42,6 +39,7 @@ class Cost:
         late: registers of loads that the run does not read: (register, clocks after the start, True if from outside the
             SM).
         needs: registers that it reads before it writes them.
+        address: of these, those that the address of its only load is computed from, if that reads one sector.
         instructions, flops, wavefronts: instructions issued; FLOP of its matrix products; passes in shared memory.
         transcendental, ordinary: of the instructions, MUFU's and those of the pipes that take three registers a clock;
         doubles: of the FLOP, those in f64.
@@ -56,6 +54,7 @@ class Cost:
     stored: float = 0.0
     late: tuple[tuple[int, float, bool], ...] = ()
     needs: frozenset[int] = frozenset()
+    address: frozenset[int] = frozenset()
     instructions: float = 0.0
     flops: float = 0.0
     wavefronts: float = 0.0
@@ -75,8 +74,8 @@ def cost_of(run: Run, pcs: list[Facts], hardware: Hardware, cold: bool = True, f
 
     cold: first reads of a cluster go to DRAM; far: late repeated reads go there again.
     """
+    latency = _Latency(hardware, cold, far)
     chain, work = _Chain(hardware, bool(run.registers)), _Work(hardware)
-    latency = _Latency(hardware, cold, far, _distant_sectors(run))
     for at, (pc, access) in enumerate(zip(run.pcs, run.accesses, strict=True)):
         facts = pcs[pc]
         reads, writes = run.registers[at] if run.registers else (facts.reads, facts.writes)
@@ -91,6 +90,7 @@ def cost_of(run: Run, pcs: list[Facts], hardware: Hardware, cold: bool = True, f
     cost.chain = max(chain.longest, chain.looped, chain.behind)
     cost.late = tuple((register, *one) for register, one in chain.loaded.items())
     cost.needs = frozenset(chain.needs)
+    cost.address = _address(run, pcs) & cost.needs if cost.distant else frozenset()
     return cost
 
 
@@ -228,13 +228,10 @@ class _Work:
 
 
 class _Latency:
-    """The clocks from the start of an instruction to its result. cold, far: see `cost_of`; sectors: that the run reads
-    from DRAM, whose last one it waits for."""
+    """The clocks from the start of an instruction to its result. cold, far: see `cost_of`."""
 
-    def __init__(self, hardware: Hardware, cold: bool, far: bool, sectors: float) -> None:
+    def __init__(self, hardware: Hardware, cold: bool, far: bool) -> None:
         self.hardware, self.cold, self.far = hardware, cold, far
-        known = (1.0, hardware["dram_sector_latency"]), (WALKED, hardware["dram_latency"])
-        self.dram = between(max(1.0, sectors), known)
         self.load = hardware.latency["ldg"].value
         """Of a load that misses L1 and hits L2."""
 
@@ -261,13 +258,22 @@ class _Latency:
             takes = self.hardware.latency["atom"].value
         gone = (access.distant if self.cold else 0.0) + (access.evicted if self.far else 0.0)
         if gone:
-            takes += (self.dram - self.load) * min(1.0, gone / access.missed) * access.chance
+            takes += (self.hardware["dram_latency"] - self.load) * min(1.0, gone / access.missed) * access.chance
         return takes
 
 
-def _distant_sectors(run: Run) -> float:
-    """Sectors that a run's loads read from DRAM."""
-    return sum(one.distant + one.evicted for one in run.accesses if one is not None and one.is_far and not one.writes)
+def _address(run: Run, pcs: list[Facts]) -> frozenset[int]:
+    """Registers that the address of a run's only load is computed from; none if it has others or reads more."""
+    loads = [at for at, one in enumerate(run.accesses) if one is not None and one.is_far]
+    access = run.accesses[loads[0]] if len(loads) == 1 else None
+    if access is None or access.writes or access.missed > 1:
+        return frozenset()
+    found: frozenset[int] = frozenset()
+    for at in range(loads[0], -1, -1):
+        reads, writes = run.registers[at] if run.registers else (pcs[run.pcs[at]].reads, pcs[run.pcs[at]].writes)
+        if at == loads[0] or not writes.isdisjoint(found):
+            found = (found - writes) | reads
+    return found
 
 
 def _value(constants: Mapping[str, Constant], name: str) -> float:
