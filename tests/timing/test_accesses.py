@@ -208,3 +208,18 @@ def test_lanes_that_add_floats_to_one_word_of_shared_memory_take_turns(opcode, s
 
     idle = H200["cta_start"]
     assert (clocks(0) - idle) / (clocks(1) - idle) == pytest.approx(same, rel=0.35)
+
+
+def test_a_load_whose_address_was_loaded_waits_for_one_sector():
+    """latency.ldg.dram, a chase; rate.ldg.walk waits for four lines."""
+
+    @kernel(in_specs=(Tile("N", u32),), out_specs=(Tile(32, u32),), grid=(1,), block=32, arch="sm_90a")
+    def chased(X, Y):
+        x, y = ptx.global_ptrs(X, Y)
+        at = reg.scalar(u32, init=0)
+        for turn in ptx.range(TURNS, unroll=False):
+            at.set(ptx.load(u32, ptx.addr(x + (turn * 4096 + at).to(u64) * 4)))
+        ptx.store(ptx.addr(y), at)
+
+    found = predict(chased, np.zeros(TURNS * 4096, np.uint32), out=np.zeros(32, np.uint32), registers=32)
+    assert H200["dram_chase_latency"] < found.us * 1.98e3 / TURNS < H200["dram_latency"]
