@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +40,23 @@ def exact(q, k, v, sinks):
     scores = scores.masked_fill(torch.ones(40, 40, dtype=torch.bool).triu(1), -torch.inf)
     scores = torch.cat([scores, sinks[None, :, None, None].expand(1, 2, 40, 1)], -1)
     return torch.softmax(scores, -1)[..., :-1] @ v.repeat_interleave(2, 1)
+
+
+@pytest.mark.sample(1, all=2)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("hidden", [-torch.inf, torch.finfo(torch.float32).min])
+def test_a_function_of_scores_hides_more_tiles_of_keys_than_a_warp_recomputes(hidden: float, head_dim: int, dtype: Any):
+    """The rows have seen no key when the warp becomes careful."""
+    torch.manual_seed(0)
+    keys, seen = 900, 40
+    q, k, v = (torch.randn(1, 1, length, head_dim).to(dtype) for length in (70, keys, keys))
+    hides = torch.where(torch.arange(keys) < seen, 0.0, hidden)
+    o, logarithm = warploom.attention(q, k, v, score_mod=lambda s, b, h, i, j: s + hides[j], return_lse=True)
+    scores = q.double() @ k[..., :seen, :].double().mT * head_dim**-0.5
+    exact = torch.softmax(scores, -1) @ v[..., :seen, :].double()
+    torch.testing.assert_close(o.double(), exact, atol=0.01, rtol=0.01)
+    torch.testing.assert_close(logarithm.double(), scores.logsumexp(-1), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.sample(0, all=1)

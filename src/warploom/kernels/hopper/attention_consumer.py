@@ -108,8 +108,9 @@ class Consumer:
             else:
                 self.inner = reg.scalar(f32)
         self.softmax = Softmax(
-            self.scores, self.scale, of.dtype, guarded=config.guarded, renewed=config.renewed, weighed=config.weighed
-        )
+            self.scores, self.scale, of.dtype, guarded=config.guarded, renewed=config.renewed, weighed=config.weighed,
+            hidden=of.score_mod is not None,
+        )  # fmt: skip
         self.accumulate = reg.predicate()
         self.store = WholeStore(call.O, 1 + me)
         self.turns = None

@@ -79,6 +79,7 @@ class Softmax:
         guarded: use the guarded softmax; else the exact one.
         renewed: a recomputed tile raises every maximum that it exceeds, by however little.
         weighed: in bf16, divide O by a sum of rounded P.
+        hidden: scores may be -inf without a mask, as a function of scores may say.
 
     Attributes:
         largest: the maximum of each of the thread's two rows, in units of the scores.
@@ -90,9 +91,10 @@ class Softmax:
 
     def __init__(
         self, scores: RegisterArray, scale: Register, dtype: DType, *, guarded: bool, renewed: bool = False,
-        weighed: bool = False,
+        weighed: bool = False, hidden: bool = False,
     ) -> None:  # fmt: skip
         self.scores, self.scale, self.dtype, self.guarded = Fragment(scores), scale, dtype, guarded
+        self.hidden = hidden
         self.recompute_growth = 0.0 if renewed else growth(dtype)
         self.head = head(dtype, guarded)
         self.largest, self.total = _two(), _two()
@@ -143,6 +145,9 @@ class Softmax:
         careful = ptx.warp.any(self.recomputed >= most_recomputed(self.dtype))
         with ptx.if_(careful):
             self.needed.set(ptx.warp.any(self._renew(CAREFUL_GROWTH if self.dtype is bf16 else None)))
+            if self.hidden:  # a row may still have seen no key, and a careful warp does not recompute
+                for offset, finite in zip(self.offset, self._finite_offset(), strict=True):
+                    offset.set(finite)
         parts = [reg.scalar(f32) for _ in (*self.total, *self.weighed)]
         for part, found in zip(parts, self._exponentials(into, self.offset), strict=True):
             part.set(found)
