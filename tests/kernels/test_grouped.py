@@ -104,6 +104,19 @@ def test_scales_and_bias_of_every_tile_are_its_own(config: Config, schedule: str
         np.testing.assert_array_equal(report.outputs[0][begin:end], exact)
 
 
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("n", [4, 12, 68])
+@EACH
+def test_columns_that_end_within_an_atom_stay_in_their_row(config: Config, n: int):
+    """f32 rows of 16 bytes' worth are 4 columns, an atom of the accumulators is 8."""
+    a, b = (np.ones((rows, 32), ml_dtypes.bfloat16) for rows in (8, 2 * n))
+    room = np.full((8, n), UNTOUCHED, np.float32)
+    kernel = build(Product(out=f32), config, limits="offsets")
+    report = kernel.emulate(a, b, np.array([3, 7], np.int32), room, machine=H200(sms=2))
+    assert report.ok, report.findings
+    assert np.all(report.outputs[0][:7] == 32) and np.all(report.outputs[0][7:] == UNTOUCHED)
+
+
 @pytest.mark.full
 @given(sizes=st.lists(st.integers(0, 200), min_size=1, max_size=9), n=st.integers(1, 20), k=st.integers(1, 20))
 @settings(max_examples=2)

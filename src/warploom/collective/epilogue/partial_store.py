@@ -50,6 +50,7 @@ def _store_elements(
     rows = [mine + half * HALF_ROWS for half in range(2)]
     places = [array.pointer() + (each.to(u64) * width + first) * size for each in rows]
     inside_rows = [(begin <= each) & (each < end) for each in rows]
+    edge = first if array.dtype.bits == 32 else column  # rows are multiples of 16 bytes: of half an atom in 32 bits
     atoms = len(block) // ACC_REGS
     batch = atoms if out.epilogue is None else out.epilogue.batch(atoms, 1)
     loaded: Sequence[Loaded] = []
@@ -61,7 +62,7 @@ def _store_elements(
                 loaded = fused.load(atom, min(batch, atoms - atom))
             values = fused.apply(loaded[atom % batch], own)
         for half in range(2):
-            inside = inside_rows[half] & (column + atom * ACC_ATOM_N < width)
+            inside = inside_rows[half] & (edge + atom * ACC_ATOM_N < width)
             pair = list(values[2 * half : 2 * half + 2])
             value = pair if array.dtype.bits == 32 else pack(pair, array.dtype)
             ptx.store(ptx.addr(places[half], atom * ACC_ATOM_N * size), value, pred=inside)
