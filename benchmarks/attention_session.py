@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from warploom.errors import WarploomError
+from warploom.errors import ArgumentError, WarploomError
 from warploom.kernels.hopper.attention_config import Config
 from warploom.kernels.hopper.attention_decode_config import DecodeConfig
 from warploom.lab import attention_operands, evidence
@@ -169,8 +170,18 @@ class Suite(Generic[C]):
         return parser
 
     def run(self, asked: argparse.Namespace, prepare: Callable[[Sequence[C]], None] | None = None) -> int:
-        """Measure the selected cases. prepare: called with them first."""
+        """Measure the selected cases. prepare: called with them first. A refusal ends the program with its sentence."""
+        try:
+            return self._run(asked, prepare)
+        except WarploomError as failure:
+            sys.exit(f"{type(failure).__name__}: {failure}")
+
+    def _run(self, asked: argparse.Namespace, prepare: Callable[[Sequence[C]], None] | None) -> int:
         evidence.check_place(asked.out)
+        chosen = [case for case in self.cases if any(self.fits(case, words) for words in asked.only.split(";"))]
+        if not chosen:
+            names = ", ".join(case.name for case in self.cases)
+            raise ArgumentError("no case has these words", expected=f"words of {names}", got=asked.only)
         torch.set_grad_enabled(False)
         gpu = Gpu(0, 20.0)
         rows: list[Row] = []
@@ -182,7 +193,6 @@ class Suite(Generic[C]):
             if asked.out is not None:
                 evidence.write(asked.out, {**head, **meter.header()}, rows)
 
-        chosen = [case for case in self.cases if any(self.fits(case, words) for words in asked.only.split(";"))]
         if prepare is not None:
             prepare(chosen)
             print(f"built in {gpu.timer.now() - begun:.0f} s", flush=True)

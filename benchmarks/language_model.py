@@ -21,6 +21,7 @@ import copy
 import functools
 import random
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -33,6 +34,7 @@ import warploom
 import warploom.torch
 from warploom.cli.warm import problems_of
 from warploom.collective.epilogue.spec import Fusion
+from warploom.errors import ArgumentError, WarploomError
 from warploom.lab import catalogue, evidence
 from warploom.operators.spec.gpu import gpu_of
 from warploom.operators.spec.problem import Problem
@@ -51,10 +53,13 @@ CLASSES = {"Llama": "Llama", "Qwen3": "Qwen3", "Qwen2.5": "Qwen2", "Mistral": "M
 
 def build(name: str, layers: int, device: str, positions: int = 16384) -> Any:
     """The model with random weights. Raises ArgumentError if the catalogue does not have it."""
+    models = {each.name: each.facts for each in catalogue.load() if "intermediate" in each.facts}  # without experts
+    models = {each: facts for each, facts in models.items() if each.startswith(tuple(CLASSES))}
+    if name not in models:
+        raise ArgumentError("the catalogue has no such model", expected=", ".join(models), got=name)
     import transformers
 
-    facts = next(each.facts for each in catalogue.load() if each.name == name)
-    family = next(each for each in CLASSES if name.startswith(each))
+    facts, family = models[name], next(each for each in CLASSES if name.startswith(each))
     made, kind = (getattr(transformers, CLASSES[family] + each) for each in ("Config", "ForCausalLM"))
     config = made(
         hidden_size=facts["hidden"], intermediate_size=facts["intermediate"], num_hidden_layers=layers,
@@ -265,7 +270,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=100.0)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    begun = time.monotonic()
+    begun, gpu = time.monotonic(), gpu_of(0)
     phases = [("decode", int(each), options.context) for each in options.decode.split(",") if each]
     phases += [("prefill", *map(int, each.split("x"))) for each in options.prefill.split(",") if each]
     rows = sorted({count * (length if what == "prefill" else 1) for what, count, length in phases})
@@ -276,7 +281,7 @@ def main() -> None:
         exact = copy.deepcopy(plain)
         to_eight_bits(plain)
         asked = products(plain, rows)
-    found = warm(asked, gpu_of(0), progress=False)
+    found = warm(asked, gpu, progress=False)
     print(f"{found.kernels} kernels built, {time.monotonic() - begun:.0f} s", flush=True)
     ours = converted(plain)
     print(f"models made, {time.monotonic() - begun:.0f} s", flush=True)
@@ -301,4 +306,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (WarploomError, OSError) as failure:
+        sys.exit(f"{type(failure).__name__}: {failure}")

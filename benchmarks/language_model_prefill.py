@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +24,9 @@ import torch
 
 import warploom.torch
 from benchmarks.language_model import build, milliseconds, prefill
+from warploom.errors import WarploomError
 from warploom.lab import evidence
+from warploom.operators.spec.gpu import gpu_of
 from warploom.runtime.benchmark.power import driver_version
 
 SUITE = "language-model-prefill"
@@ -127,6 +130,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     evidence.check_place(options.out)
+    gpu_of(0)  # refuses a machine without a GPU
     begun = time.monotonic()
     plain = build(options.model, options.layers, "cuda", options.tokens)
     ours = warploom.torch.convert(copy.deepcopy(plain))
@@ -154,4 +158,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (WarploomError, OSError) as failure:
+        sys.exit(f"{type(failure).__name__}: {failure}")

@@ -32,9 +32,9 @@ from typing import Any
 
 import numpy as np
 
-from warploom.errors import WarploomError
-from warploom.kernels.hopper.description import Config
-from warploom.kernels.hopper.grouped_config import tile
+from warploom.errors import ArgumentError, WarploomError
+from warploom.kernels.hopper.description import Config, Fusion, Product
+from warploom.kernels.hopper.grouped_config import check, tile
 from warploom.lab import catalogue, evidence
 from warploom.lab.bench import Stage
 from warploom.lab.contender import Prepared
@@ -83,9 +83,23 @@ def drawn(seed: int, count: int, dtype: str = "bf16", equal: bool = False) -> li
 
 
 def named(text: str) -> Config:
-    """The configuration of "64x256", or of "64x256+" in ping-pong. Raises ValueError."""
-    tile_m, tile_n = map(int, text.removesuffix("+").split("x"))
-    return tile(tile_m, tile_n, "ping_pong" if text.endswith("+") else "cooperative")
+    """The configuration of "64x256", or of "64x256+" in ping-pong. Raises ArgumentTypeError if no kernel has it."""
+    try:
+        tile_m, tile_n = map(int, text.removesuffix("+").split("x"))
+        config = tile(tile_m, tile_n, "ping_pong" if text.endswith("+") else "cooperative")
+        check(Product(), config, Fusion())
+    except (ValueError, ZeroDivisionError, ArgumentError):
+        raise argparse.ArgumentTypeError(
+            f"no kernel has the tile {text!r}; tiles are like 64x256 and 64x256+"
+        ) from None
+    return config
+
+
+def at_least_one(text: str) -> int:
+    """A count of products. Raises ArgumentTypeError."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of products; at least 1 is drawn")
+    return int(text)
 
 
 def built(problem: GemmWork, config: Config, arch: str) -> str:
@@ -194,7 +208,7 @@ def main() -> None:
     parser.add_argument("--judge", type=Path)
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--count", type=int, default=30)
+    parser.add_argument("--count", type=at_least_one, default=30)
     parser.add_argument("--dtype", default="bf16", choices=("bf16", "e4m3"))
     parser.add_argument("--equal", action="store_true", help="groups of equal rows")
     parser.add_argument("--tiles", type=named, nargs="*", default=[])

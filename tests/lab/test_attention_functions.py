@@ -13,6 +13,8 @@ torch = pytest.importorskip("torch")
 
 from benchmarks import attention_functions, attention_peers, tables_attention  # noqa: E402
 from benchmarks.attention_session import Session  # noqa: E402
+from benchmarks.language_model import build  # noqa: E402
+from tests.errors import refused  # noqa: E402
 from tests.lab.test_attention_programs import Gpu  # noqa: E402
 from warploom.lab.attention_problem import ForwardProblem  # noqa: E402
 from warploom.runtime.benchmark.power import PowerMeter  # noqa: E402
@@ -55,3 +57,14 @@ def test_each_pass_has_a_row_of_each_contender(data: str, monkeypatch: pytest.Mo
     assert max(row["relative_error"] for row in rows) < 6e-3
     assert len(tables_attention.functions({"rows": rows})) == 4
     assert len(attention_functions.told(rows).splitlines()) == 2
+
+
+def test_words_that_are_in_no_case_are_refused():
+    with pytest.raises(SystemExit) as found:
+        attention_functions.main(["--only", "nothing"])
+    assert "nothing" in str(found.value.code)
+
+
+def test_a_model_that_is_not_in_the_catalogue_is_refused():
+    with refused("argument", got="nothing"):
+        build("nothing", 1, "cpu")

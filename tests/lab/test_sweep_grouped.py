@@ -28,6 +28,17 @@ def test_a_tile_is_named_by_its_size_and_a_plus_for_ping_pong():
     assert [sweep.named(text) for text in ("64x128", "64x256+")] == [tile(64, 128), tile(64, 256, "ping_pong")]
 
 
+@pytest.mark.parametrize(
+    "option, value", [("--tiles", "64"), ("--tiles", "0x0"), ("--tiles", "50x33+"), ("--tiles", "256x256"),
+                      ("--count", "0"), ("--count", "-1")],
+)  # fmt: skip
+def test_a_tile_that_no_kernel_has_or_no_products_are_refused(option: str, value: str, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["sweep", "--evidence", "none.json", option, value])
+    with pytest.raises(SystemExit) as refused:
+        sweep.main()
+    assert refused.value.code == 2
+
+
 def test_every_tile_is_checked_and_timed():
     names = {config.name() for config in BOTH}
     beat = lambda who, seconds=0.0: None  # noqa: E731
