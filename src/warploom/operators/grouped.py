@@ -76,7 +76,8 @@ def grouped_matmul(
             column of each matrix of `b`, (Groups, 1, N).
         bias: (Groups, N), f32, bf16 or f16.
         activation: as in matmul.
-        config: a cooperative configuration of one CTA, or its name; see `kernels.hopper.grouped`, `kernels.blackwell`.
+        config: a cooperative or ping-pong configuration of one CTA, or its name; see `kernels.hopper.grouped`,
+            `kernels.blackwell`.
 
     bf16, f16, e4m3 and e5m2, s8, f32 as tf32. Raises ArgumentError, ArgumentTypeError.
     """
