@@ -11,20 +11,26 @@ from warploom.types import f32, u32, u64
 ROWS = 144
 
 
-def sums(axis, longest=0):
-    """CTA i adds up the first i rows, or the first `longest`, and writes one row. One CTA fits an SM."""
+def sums(axis, longest=0, *, shared=50 << 10, meet=False):
+    """CTA i adds up the first i rows, or the first `longest`, and writes one row. One CTA fits an SM.
+
+    shared: words of shared memory. meet: all CTAs add to the first row.
+    """
     grid = (ROWS, 1, 1) if axis == "x" else (1, ROWS, 1)
 
     @kernel(in_specs=(Tile("M", 32, f32),), out_specs=(Tile("M", 32, f32),), grid=grid, block=32, arch="sm_90a")
     def program(X, Y):
         x, y = ptx.global_ptrs(X, Y)
-        smem.array(u32, 50 << 10, align=128, name="occupied")
+        smem.array(u32, shared, align=128, name="occupied")
         mine = ptx.special.ctaid.x() if axis == "x" else ptx.special.ctaid.y()
         lane, total = (ptx.special.tid.x() * 4).to(u64), reg.scalar(f32, init=0.0)
         rows = reg.scalar(u32, init=longest) if longest else mine + 1
         for row in ptx.range(0, rows, 1, dtype=u32, unroll=False):
             total += ptx.load(f32, ptx.addr(x + row.to(u64) * 128 + lane))
-        ptx.store(ptx.addr(y + mine.to(u64) * 128 + lane), total)
+        if meet:
+            ptx.inst.red.global_.add.f32(ptx.addr(y + lane), total)
+        else:
+            ptx.store(ptx.addr(y + mine.to(u64) * 128 + lane), total)
 
     return program
 
@@ -46,6 +52,39 @@ def test_ctas_from_all_parts_of_the_grid_stand_for_one_whose_loops_differ(axis):
 
 def test_the_first_stands_for_a_grid_whose_loops_do_not():
     assert list(recorded(sums("x", longest=9)).clusters.values()) == [[0]]
+
+
+def test_ctas_that_add_to_the_same_elements_are_sampled_too():
+    assert len(recorded(sums("x", meet=True)).clusters) == sampling.SAMPLES
+
+
+def test_the_recording_of_a_wave_says_that_its_first_cta_stands_for_all():
+    assert not recorded(sums("x")).stands
+    assert not recorded(sums("x", longest=9, shared=1 << 10)).stands
+    found = recorded(sums("x", shared=1 << 10))
+    assert len(found.clusters) == 1
+    assert "ctaid" in found.stands
+
+
+def test_ctas_that_wait_for_others_are_not_recorded_alone():
+    """Each CTA adds up one row more than the one before it, and waits for that one."""
+
+    @kernel(in_specs=(Tile("M", 32, f32),), out_specs=(Tile("M", u32),), grid=(ROWS,), block=32, arch="sm_90a")
+    def chained(X, Y):
+        x, y = ptx.global_ptrs(X, Y)
+        smem.array(u32, 50 << 10, align=128, name="occupied")
+        mine, total, there = ptx.special.ctaid.x(), reg.scalar(f32, init=0.0), reg.scalar(u32)
+        for row in ptx.range(0, mine + 1, 1, dtype=u32, unroll=False):
+            total += ptx.load(f32, ptx.addr(x + row.to(u64) * 128))
+        with ptx.if_((mine > 0) & (ptx.special.tid.x() == 0)):
+            there.set(0)
+            with ptx.while_(lambda: there == 0):
+                ptx.inst.ld.acquire.gpu.global_.u32(there, ptx.addr(y + (mine - 1).to(u64) * 4))
+        ptx.inst.st.release.gpu.global_.u32(ptx.addr(y + mine.to(u64) * 4), 1)
+
+    found, _ = record(chained, np.zeros((ROWS, 32), np.float32), out=np.zeros(ROWS, np.uint32), registers=32)
+    assert len(found.clusters) == 1
+    assert "ctaid" in found.stands
 
 
 def test_the_longest_cta_ends_alone_where_it_starts_last():

@@ -166,7 +166,7 @@ def record(
     if recording.ctas < math.prod(bound.grid):
         recording.last, recording.arrivals = _last(made[0], run)
     if clusters == 1 and recording.last is None and not watch and not taken:
-        recording = _typical(made[0].machine, recording, written, run)
+        recording = _typical(made[0].machine, recording, run)
     _count(chosen, recording)
     return recording, Launch(
         registers=_registers(chosen) if registers is None else registers, input_bytes=read,
@@ -174,15 +174,19 @@ def record(
     )  # fmt: skip
 
 
-def _typical(machine: Machine, first: Recording, output_bytes: float, run: Callable[..., Any]) -> Recording:
+def _typical(machine: Machine, first: Recording, run: Callable[..., Any]) -> Recording:
     """Return a recording of clusters that stand for the grid: of the first, unless the length of its loops depends on
-    the place in a grid of more than a wave, and the last one does more or less."""
+    the place in a grid of more than a wave, and the last one does more or less.
+
+    In a wave of more clusters than SMs, the first one stands for all too, and its recording says so.
+    """
     from ..timing import sampling
 
-    if machine.clusters_in_all <= machine.places or not sampling.in_shares(first, output_bytes):
-        return first
     grid, axes = machine.clusters_in_grid, sampling.axes_of_loops(machine.code.operations)
-    if not axes:
+    if not axes or machine.clusters_in_all <= machine.model.sms:
+        return first
+    if machine.clusters_in_all <= machine.places:
+        first.stands = "the first cluster stands for all of this wave, though the lengths of loops depend on %ctaid"
         return first
 
     def recorded(numbers: Sequence[int]) -> Recording:
@@ -190,9 +194,13 @@ def _typical(machine: Machine, first: Recording, output_bytes: float, run: Calla
         run(made, watch=(), chosen_clusters=numbers)
         return made[0].finish()
 
-    if not sampling.differ(sampling.work(first) + sampling.work(recorded([sampling.last(grid, axes)]))):
+    try:
+        if not sampling.differ(sampling.work(first) + sampling.work(recorded([sampling.last(grid, axes)]))):
+            return first
+        several = recorded(sampling.spread(grid, axes))
+    except DeadlockError:  # they wait for clusters that are not recorded
+        first.stands = "the first cluster stands for all, as others wait for it; the lengths of loops depend on %ctaid"
         return first
-    several = recorded(sampling.spread(grid, axes))
     return several if sampling.differ(sampling.work(several)) else first
 
 

@@ -365,6 +365,7 @@ class Predictor:
         )  # fmt: skip
         if recording.uncounted:
             found.counted = f"PTX: {recording.uncounted}"
+        found.note = recording.stands
         if power >= (launch.cap_watts or self.hardware["cap_watts"]) - 1.0:
             found.bound = f"power, then {found.bound}"
         if trace is not None:

@@ -202,6 +202,7 @@ class Recording:
         arrivals: how many arrive there.
         loops: backward branches, by program counter, with their targets.
         uncounted: why PTX instructions are counted instead of machine instructions; "" if they are not.
+        stands: for which clusters the recorded ones stand, if others may do more or less; "" if none do.
         marks: steps whose time is wanted, by CTA and warp.
     """
 
@@ -237,6 +238,7 @@ class Recording:
     arrivals: int = 1
     loops: dict[int, int] = field(default_factory=dict)
     uncounted: str = ""
+    stands: str = ""
     marks: dict[tuple[int, int], set[int]] = field(default_factory=dict)
 
     @property

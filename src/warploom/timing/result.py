@@ -21,6 +21,7 @@ class Prediction:
         waits: by role, the share of a warp's time that it waits, by reason.
         residents: resident CTAs per SM; turns: clusters that a place runs.
         counted: which instructions were counted: "machine code", or "PTX" and why there is no machine code.
+        note: what the prediction may lack; "" if nothing is known.
         timeline: the replayed events, if requested.
     """
 
@@ -39,6 +40,7 @@ class Prediction:
     dram_bytes: float = 0.0
     instructions: float = 0.0
     counted: str = "machine code"
+    note: str = ""
     timeline: Timeline | None = field(default=None, repr=False)
 
     def as_dict(self) -> dict[str, object]:
@@ -52,7 +54,7 @@ class Prediction:
             },
             "residents": self.residents, "turns": self.turns,
             "l2_bytes": round(self.l2_bytes), "dram_bytes": round(self.dram_bytes),
-            "counted": self.counted,
+            "counted": self.counted, "note": self.note,
         }  # fmt: skip
 
     def __str__(self) -> str:
@@ -67,6 +69,8 @@ class Prediction:
                 lines.append(f"  waits   {role}: {shown}")
         if not self.counted.startswith("machine"):
             lines.append(f"  note    instructions are those of the {self.counted}")
+        if self.note:
+            lines.append(f"  note    {self.note}")
         return "\n".join(lines)
 
     def _rate(self) -> str:

@@ -24,8 +24,6 @@ SAMPLES = 7
 GOLDEN = (5**0.5 - 1) / 2
 EVEN = 1.05
 """Ratio of two clusters' instructions up to which they do the same."""
-WHOLE = 0.02
-"""Clusters write equal shares of the output up to this part of it."""
 
 
 def axes_of_loops(operations: Sequence[Operation]) -> frozenset[str]:
@@ -96,9 +94,3 @@ def last(grid: tuple[int, ...], axes: frozenset[str]) -> int:
     """The number of the last cluster on those axes."""
     x, y, z = (size - 1 if axis in axes else 0 for size, axis in zip(grid, AXES, strict=True))
     return x + grid[0] * (y + grid[1] * z)
-
-
-def in_shares(recording: Recording, output_bytes: float) -> bool:
-    """True if each cluster writes as much of the output as the recorded ones, which share it out."""
-    written = recording.written * recording.grid[0] * recording.grid[1] * recording.grid[2] / max(1, recording.ctas)
-    return bool(output_bytes) and abs(written / output_bytes - 1.0) <= WHOLE
