@@ -54,7 +54,9 @@ def test_a_barrier_of_the_grid_needs_all_clusters():
     arrays = {"counter": np.zeros(1, np.uint32), "out": np.zeros(1, np.uint32)}
     with pytest.raises(DeadlockError) as caught:
         warploom.predict(meeting, arrays["counter"], out=arrays["out"], registers=32)
-    assert "clusters=" in caught.value.__notes__[0]
+    assert "clusters=2" in str(caught.value.hint) and caught.value.consequence is None
+    counter = np.zeros(1, np.uint32)
+    assert "clusters=2" in warploom.trace(meeting, counter, out=arrays["out"], registers=32, sass=False).hint
     arrays["counter"][:] = 0
     assert warploom.predict(meeting, arrays["counter"], out=arrays["out"], registers=32, clusters=2).us > 0
 

@@ -36,6 +36,10 @@ def time(
     predict: Annotated[
         bool, typer.Option("--predict", help="Predict time, clock, power and waits on an H200; no GPU is used.")
     ] = False,
+    clusters: Annotated[
+        int | None,
+        typer.Option(help="With --predict: number of the grid's first clusters to record; others repeat them."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Time a kernel on the GPU with the arguments of its example: microseconds, power, SM clock, ratios.
@@ -46,9 +50,10 @@ def time(
     """
     from ..runtime.benchmark.watchdog import HANG, Watchdog
 
+    recorded = 1 if clusters is None else clusters
     place, name = find.split(target)
     if Path(place).suffix == ".ptx":
-        _predict_text(Path(place), name, Path(launch) if launch else None, predict, as_json)
+        _predict_text(Path(place), name, Path(launch) if launch else None, predict, recorded, as_json)
         return
     module = find.load(place)
     kernels = check.named(module, name) if name else find.kernels_of(module)
@@ -57,7 +62,7 @@ def time(
     if not runs:
         raise ArgumentError(f"{target} has no arguments to time it with", hint=f"let the file's {check.EXAMPLE}")
     if predict:
-        _predict(runs, place, as_json)
+        _predict(runs, place, recorded, as_json)
         return
     others = {spec: _callable(spec, module) for spec in against or ()}
 
@@ -80,19 +85,19 @@ def time(
         say_json([each.as_dict() for each in timings])
 
 
-def _predict(runs: list[Any], place: str, as_json: bool) -> None:
+def _predict(runs: list[Any], place: str, clusters: int, as_json: bool) -> None:
     """Print the model's prediction for an H200 for each kernel with the arguments of its example."""
     found = []
     for run in runs:
         with find.running(place, "cannot be predicted"):
-            found.append(run.kernel.predict(*(run.arguments or ())))
+            found.append(run.kernel.predict(*(run.arguments or ()), clusters=clusters))
         if not as_json:
             say(str(found[-1]))
     if as_json:
         say_json([each.as_dict() for each in found])
 
 
-def _predict_text(path: Path, entry: str, launch: Path | None, asked: bool, as_json: bool) -> None:
+def _predict_text(path: Path, entry: str, launch: Path | None, asked: bool, clusters: int, as_json: bool) -> None:
     """Print the model's prediction for a text under its launch description."""
     from .. import runtime
 
@@ -102,7 +107,7 @@ def _predict_text(path: Path, entry: str, launch: Path | None, asked: bool, as_j
             hint="to time a text on a GPU, launch it from Python: warploom.launch, or Kernel.time of a kernel",
         )  # fmt: skip
     program, arguments = described(path, entry, launch, "a prediction")
-    found = runtime.predict(program, *arguments)
+    found = runtime.predict(program, *arguments, clusters=clusters)
     if as_json:
         say_json([found.as_dict() | {"guessed": program.guessed}])
         return

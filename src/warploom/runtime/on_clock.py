@@ -13,7 +13,7 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ArgumentError, DeadlockError, WarploomError
+from ..errors import ArgumentError, WarploomError
 from ..isa import arch
 from .bind import Shape, bind
 from .dispatch import complete, look, sort_out
@@ -75,18 +75,11 @@ def predict(
     from ..timing import H200, Trace
     from ..timing import predict as predicted
 
-    try:
-        recording, launch = record(
-            program, *args, out=out, grid=grid, block=block, cluster=cluster, entry=entry, dynamic_smem=dynamic_smem,
-            clusters=clusters, warm=warm, zeros=zeros, cap_watts=cap_watts, clock_mhz=clock_mhz,
-            registers=registers, **scalars,
-        )  # fmt: skip
-    except DeadlockError as error:
-        error.add_note(
-            f"predict ran only the first {clusters} of the grid's clusters: if they wait for others, as at a barrier "
-            "of the grid, pass clusters= as many as wait for each other"
-        )
-        raise
+    recording, launch = record(
+        program, *args, out=out, grid=grid, block=block, cluster=cluster, entry=entry, dynamic_smem=dynamic_smem,
+        clusters=clusters, warm=warm, zeros=zeros, cap_watts=cap_watts, clock_mhz=clock_mhz,
+        registers=registers, **scalars,
+    )  # fmt: skip
     return predicted(recording, H200, launch, Trace(recording, EVENTS) if timeline else None)
 
 

@@ -94,7 +94,7 @@ def trace(
     return Traced(
         timeline, prediction, [_pin(one, timeline, times, moments) for one in findings],
         waiters_of(timeline, getattr(stopped, "waits", ())), stopped.what if stopped is not None else "",
-        _code(chosen, recording, timeline, sass, folders), _model(chosen),
+        _code(chosen, recording, timeline, sass, folders), _model(chosen), getattr(stopped, "hint", None) or "",
     )  # fmt: skip
 
 

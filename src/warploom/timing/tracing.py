@@ -85,7 +85,7 @@ class Traced:
         timeline: the replayed events.
         prediction: prediction of the whole launch; None if the kernel hangs or fails.
         pins: the sanitizer's findings; waiters: endless waits; error: the error that ended the run, or "".
-        code: the kernel's code. model: the GPU whose times are shown, in words.
+        code: the kernel's code. model: the GPU whose times are shown, in words. hint: what to do about the error.
     """
 
     timeline: Timeline
@@ -95,6 +95,7 @@ class Traced:
     error: str = ""
     code: CodeTexts = field(default_factory=CodeTexts)
     model: str = ""
+    hint: str = ""
 
     @property
     def kernel(self) -> str:
@@ -103,7 +104,7 @@ class Traced:
     def as_dict(self) -> dict[str, Any]:
         """Return plain values: the timeline with its columns, prediction, findings and waiters, but not the code."""
         return {
-            "kernel": self.kernel, "model": self.model, "error": self.error,
+            "kernel": self.kernel, "model": self.model, "error": self.error, "hint": self.hint,
             "prediction": self.prediction.as_dict() if self.prediction is not None else None,
             "findings": [asdict(pin) for pin in self.pins], "waiters": [asdict(one) for one in self.waiters],
             "timeline": self.timeline.as_dict(),
@@ -139,6 +140,8 @@ class Traced:
 
     def __str__(self) -> str:
         lines = [str(self.prediction)] if self.prediction is not None else [f"{self.kernel}: {self.error}"]
+        if self.hint:
+            lines.append(f"  hint    {self.hint}")
         events, ctas = len(self.timeline.events), len(self.timeline.sm)
         lines.append(f"  traced  {events} events of {counted(ctas, 'CTA')}")
         if self.code.no_sass:

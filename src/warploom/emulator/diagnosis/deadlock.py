@@ -99,19 +99,36 @@ def report_deadlock(machine: Machine, spinning: bool) -> DeadlockError:
         line.waits += [(barrier, cta, warp.index) for barrier, _ in about]
     blocked = [_blocked(key, line) for key, line in lines.items()]
     blocked.sort(key=lambda one: not (one.came and one.missing))  # a partly satisfied wait is nearest to the cause
-    not_started = machine.clusters_in_all - sum(device.started for device in machine.devices)
-    extra = f"; {not_started} more of the grid's clusters had not started" if not_started > 0 else ""
+    polls = spinning and not only_barriers
+    extra, left_out = _not_run(machine, polls)
     first = blocked[0] if blocked else None
     error = DeadlockError(
-        ("the kernel polls for ever" if spinning and not only_barriers else DEADLOCK) + extra,
+        ("the kernel polls for ever" if polls else DEADLOCK) + extra,
         where=f"{first.location or ''}  {first.text}" if first else None,
         blocked=tuple(map(str, blocked)) + tuple(f"in flight: {line}" for line in machine.engine.describe_pending()),
-        consequence="the kernel hangs on hardware",
-        hint=_hint([wait for line in lines.values() for wait in line.waits], _apart(machine)),
+        consequence=None if left_out else "the kernel hangs on hardware",
+        hint=left_out or _hint([wait for line in lines.values() for wait in line.waits], _apart(machine)),
     )
     error.waits = tuple(blocked)
     error.location = first.location if first else None
     return error
+
+
+def _not_run(machine: Machine, polls: bool) -> tuple[str, str]:
+    """The clusters of the grid that did not start, in words, and advice if the run left them out and some thread polls.
+
+    Only such a thread can wait for another cluster: barriers belong to one.
+    """
+    missing, in_all = machine.clusters_in_all - machine.started, machine.clusters_in_all
+    if missing <= 0:
+        return "", ""
+    if not polls or machine.to_run == in_all:
+        return f"; {missing} more of the grid's clusters had not started", ""
+    together = min(in_all, machine.places * len(machine.devices))
+    return f"; only {machine.started} of the grid's {in_all} clusters ran, and it may wait for the others", (
+        "run all that wait for each other, as at a barrier of the whole grid: "
+        f"clusters={together} in Python, --clusters {together} on the command line"
+    )
 
 
 def _fragments(machine: Machine) -> list[tuple[Cta, Warp, Fragment]]:

@@ -1,0 +1,40 @@
+"""`warploom time --predict`: its options, and its errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.command_line import run
+
+MEETING = """
+import numpy as np
+from warploom import Tile, kernel, ptx, reg
+from warploom.types import u32
+
+
+@kernel(in_specs=(Tile(1, u32),), out_specs=(Tile(1, u32),), grid=(2,), block=32, arch="sm_90a")
+def meeting(Count, Out):
+    count, out = ptx.global_ptrs(Count, Out)
+    with ptx.if_(ptx.special.tid.x() == 0):
+        ptx.atomic.add(ptx.addr(count), 1)
+        seen = reg.scalar(u32, init=0)
+        with ptx.while_(lambda: seen < 2):
+            ptx.inst.ld.acquire.gpu.global_.u32(seen, ptx.addr(count))
+        ptx.store(ptx.addr(out), seen)
+
+
+def example():
+    yield meeting, (np.zeros(1, np.uint32),), None
+"""
+
+
+def test_a_barrier_of_the_grid_is_predicted_with_all_its_clusters(tmp_path: Path) -> None:
+    path = tmp_path / "meeting.py"
+    path.write_text(MEETING)
+    alone = run("time", path, "--predict")
+    assert alone.exit_code == 1 and "[deadlock]" in alone.stderr and "--clusters 2" in alone.stderr
+    (found,) = json.loads(run("time", path, "--predict", "--clusters", 2, "--json").stdout)
+    assert found["us"] > 0
+    assert run("time", path, "--predict", "--clusters", 0).exit_code == 2
+    assert "--clusters 2" in run("trace", path, "--no-sass").stdout
