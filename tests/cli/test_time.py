@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.command_line import run
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 MEETING = """
 import numpy as np
@@ -38,3 +42,20 @@ def test_a_barrier_of_the_grid_is_predicted_with_all_its_clusters(tmp_path: Path
     assert found["us"] > 0
     assert run("time", path, "--predict", "--clusters", 0).exit_code == 2
     assert "--clusters 2" in run("trace", path, "--no-sass").stdout
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--predict", "--against", "numpy:add"),
+        ("--predict", "--protocol", "alone"),
+        ("--predict", "--seconds", 1),
+        ("--predict", "--launch", "graph"),
+        ("--predict", "--protocol", "unknown"),
+        ("--protocol", "unknown"),
+        ("--clusters", 2),
+    ],
+)
+def test_options_that_do_not_apply_and_unknown_protocols_are_refused(options: tuple[object, ...]) -> None:
+    refused = run("time", EXAMPLES / "vector_add.py", *options)
+    assert refused.exit_code == 2 and str(options[-2]).lstrip("-") in refused.stderr and not refused.stdout

@@ -28,8 +28,8 @@ def time(
         list[str] | None,
         typer.Option(help="A function of the file, or MODULE:NAME (torch:mm), called with the kernel's inputs."),
     ] = None,
-    protocol: Annotated[str, typer.Option(help="alone, interleaved or burst.")] = "alone",
-    seconds: Annotated[float, typer.Option(help="For the kernel, and for each callable.")] = 2.0,
+    protocol: Annotated[str | None, typer.Option(help="alone (the default), interleaved or burst.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="For the kernel, and for each callable; 2 by default.")] = None,
     launch: Annotated[
         str, typer.Option(help="graph or stream; graph if torch is installed; for a text its launch description.")
     ] = "",
@@ -48,13 +48,19 @@ def time(
     Example: warploom time examples/walkthrough_gemm.py --predict
     Example: warploom time dump/gemm.ptx --predict
     """
+    from ..runtime.benchmark.protocols import check_protocol
     from ..runtime.benchmark.watchdog import HANG, Watchdog
 
+    if protocol is not None:
+        check_protocol(protocol)
+    _refuse(predict, {"--against": against or None, "--protocol": protocol, "--seconds": seconds}, clusters)
     recorded = 1 if clusters is None else clusters
     place, name = find.split(target)
     if Path(place).suffix == ".ptx":
         _predict_text(Path(place), name, Path(launch) if launch else None, predict, recorded, as_json)
         return
+    if predict and launch:
+        raise ArgumentError("--launch does not apply to a prediction of a Python file", got=f"--launch {launch}")
     module = find.load(place)
     kernels = check.named(module, name) if name else find.kernels_of(module)
     with find.running(place, "has an example that fails"):
@@ -64,6 +70,7 @@ def time(
     if predict:
         _predict(runs, place, recorded, as_json)
         return
+    seconds = 2.0 if seconds is None else seconds
     others = {spec: _callable(spec, module) for spec in against or ()}
 
     def hang(who: str) -> None:
@@ -76,13 +83,25 @@ def time(
         with Watchdog(hang, limit_s=60 + 4 * seconds * (1 + len(others))), find.running(place, "cannot be timed"):
             timings.append(
                 run.kernel.time(
-                    *(run.arguments or ()), against=others, protocol=protocol, seconds=seconds, launch=launch
+                    *(run.arguments or ()), against=others, protocol=protocol or "alone", seconds=seconds, launch=launch
                 )
             )
         if not as_json:
             say(str(timings[-1]))
     if as_json:
         say_json([each.as_dict() for each in timings])
+
+
+def _refuse(predict: bool, measured: dict[str, Any], clusters: int | None) -> None:
+    """Raise ArgumentError for options of a measurement next to --predict, and for --clusters without it."""
+    given = [name for name, value in measured.items() if value is not None]
+    if predict and given:
+        raise ArgumentError(
+            f"{' and '.join(given)} cannot be used with --predict, which times nothing",
+            expected=f"--predict or {given[0]}",
+        )
+    if clusters is not None and not predict:
+        raise ArgumentError("--clusters needs --predict", got=f"--clusters {clusters}")
 
 
 def _predict(runs: list[Any], place: str, clusters: int, as_json: bool) -> None:
