@@ -113,7 +113,7 @@ def zeros(case: Case, name: str) -> tuple[np.ndarray, ...]:
 def predicted(case: Case, candidates: bool = False) -> Iterator[Row]:
     """Predict a row for each kernel."""
     for name, kernel in kernels(case, candidates).items():
-        found = kernel.predict(*zeros(case, name), clock_mhz=REST_MHZ if case.kind == "rest" else 0.0)
+        found = kernel.predict(*zeros(case, name), clock_mhz=REST_MHZ if case.kind == "rest" else None)
         yield {
             **case.as_dict(), "kernel": name, "predicted_us": round(found.us, 1),
             "predicted_tflops": round(case.flops / found.us / 1e6, 1), "bound": found.bound,

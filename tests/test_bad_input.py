@@ -259,7 +259,12 @@ def test_an_odd_launch_is_refused_with_what_it_may_be(refused, options, code, va
         ({"clusters": 0}, "argument", "clusters"),
         ({"registers": 256}, "argument", "1 to 255"),
         ({"cap_watts": -1}, "argument", "cap_watts"),
+        ({"cap_watts": 0}, "argument", "120 to 700 W"),
+        ({"cap_watts": 5000}, "argument", "cap_watts"),
         ({"clock_mhz": float("nan")}, "argument", "clock_mhz"),
+        ({"clock_mhz": 0}, "argument", "700 to 1980 MHz"),
+        ({"clock_mhz": 5000}, "argument", "clock_mhz"),
+        ({"clock_mhz": "1320"}, "argument", "clock_mhz"),
     ],
 )
 def test_an_odd_prediction_is_refused(refused, options, code, value):

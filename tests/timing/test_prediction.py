@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 
 from warploom.kernels.ladder import find
+from warploom.timing import H200
+from warploom.timing.power import LOWEST_GHZ
 from warploom.timing.result import alike
 from warploom.timing.timeline import COPY, MATRIX, RUN, WAIT
 
@@ -52,6 +54,19 @@ def test_each_product_and_copy_is_in_the_timeline(specialised):
 def test_a_lower_clock_takes_longer():
     slow, fast = (_predicted(12, 128, 256, 512, clock_mhz=clock) for clock in (1000.0, 1800.0))
     assert fast.us < slow.us < 1.8 * fast.us + 0.1
+
+
+def test_a_fixed_clock_has_the_power_of_that_clock():
+    free = _predicted(12, 128, 256, 512)
+    same, slow = (_predicted(12, 128, 256, 512, clock_mhz=clock) for clock in (free.clock_mhz, 1000.0))
+    assert same.watts == pytest.approx(free.watts, rel=1e-3) and H200["base_watts"] < slow.watts < free.watts
+    assert not free.note and not slow.note and "power" not in slow.bound
+
+
+def test_a_cap_that_no_clock_reaches_is_noted():
+    found = _predicted(12, 128, 256, 512, cap_watts=120)
+    assert found.watts > 121 and found.clock_mhz == pytest.approx(1e3 * LOWEST_GHZ) and "lowest clock" in found.note
+    assert found.note in str(found)
 
 
 @pytest.mark.full

@@ -50,8 +50,8 @@ def predict(
     clusters: int = 1,
     warm: bool = False,
     zeros: bool = False,
-    cap_watts: float = 0.0,
-    clock_mhz: float = 0.0,
+    cap_watts: float | None = None,
+    clock_mhz: float | None = None,
     registers: int | None = None,
     timeline: bool = False,
     **scalars: Any,
@@ -64,8 +64,8 @@ def predict(
             first, or a few from all parts of the grid if the length of its loops depends on the place.
         warm: predict a launch that finds its inputs in L2, as a repeated launch on small arrays does.
         zeros: predict for all-zero data, which needs less power; otherwise for random data.
-        cap_watts: power limit of the GPU; by default that of an H200.
-        clock_mhz: predict at this SM clock instead of the one that the power limit allows.
+        cap_watts: power limit of the GPU, from its power at rest to that of an H200, which is the default.
+        clock_mhz: predict at this SM clock, 700 to 1980, instead of the one that the power limit allows.
         registers: per thread, for the occupancy; by default from ptxas, or no limit if it is missing.
         timeline: keep the replayed events: `prediction.timeline`.
 
@@ -95,8 +95,8 @@ def record(
     clusters: int = 1,
     warm: bool = False,
     zeros: bool = False,
-    cap_watts: float = 0.0,
-    clock_mhz: float = 0.0,
+    cap_watts: float | None = None,
+    clock_mhz: float | None = None,
     registers: int | None = None,
     watch: Sequence[Callable[[Any], Observer]] = (),
     made: list[Recorder] | None = None,
@@ -112,7 +112,8 @@ def record(
     from ..emulator.machine.model import Model
     from ..emulator.numerics.tensor_core import NO_NUMERICS
     from ..emulator.schedule.policy import ABREAST
-    from ..timing import Launch, queues, recording_of
+    from ..timing import H200, Launch, queues, recording_of
+    from ..timing.power import LOWEST_GHZ
 
     chosen = program_of(program, entry=entry)
     call = sort_out(chosen, args, out, scalars)
@@ -121,9 +122,8 @@ def record(
     at_least(1, clusters, "clusters")
     if registers is not None:
         at_least(1, registers, "registers", most=arch.get(chosen.arch).registers_per_thread)
-    for name, number in (("cap_watts", cap_watts), ("clock_mhz", clock_mhz)):
-        if not isinstance(number, Real) or not 0 <= number < math.inf:
-            raise ArgumentError(f"{name} is not a number of at least 0", got=repr(number))
+    cap = _in_range(cap_watts, "cap_watts", H200["base_watts"], H200["cap_watts"], "W")
+    clock = _in_range(clock_mhz, "clock_mhz", LOWEST_GHZ * 1e3, H200["nominal_ghz"] * 1e3, "MHz")
     bound = bind(chosen, arguments, target, Shape(grid, block, cluster, dynamic_smem))
     made = [] if made is None else made
 
@@ -163,7 +163,7 @@ def record(
     _count(chosen, recording)
     return recording, Launch(
         registers=_registers(chosen) if registers is None else registers, input_bytes=read,
-        output_bytes=written, writable_bytes=writable, warm=warm, zeros=zeros, cap_watts=cap_watts, clock_mhz=clock_mhz,
+        output_bytes=written, writable_bytes=writable, warm=warm, zeros=zeros, cap_watts=cap, clock_mhz=clock,
     )  # fmt: skip
 
 
@@ -248,6 +248,18 @@ def _count(program: Program, recording: Recording) -> None:
             operation.moved, operation.repeated = operation.pc in moved, operation.pc in repeated
         one.pcs = [facts if facts.machine else replace(facts, machine=slots[facts.pc]) for facts in one.pcs]
         ordering.arrange(one, reading.places())
+
+
+def _in_range(value: float | None, name: str, low: float, high: float, unit: str) -> float:
+    """A limit of the GPU as a number; 0 for None. Raises ArgumentError if the GPU has no such limit."""
+    if value is None:
+        return 0.0
+    if not isinstance(value, Real) or not low <= value <= high:
+        raise ArgumentError(
+            f"{name} is out of the range of an H200", got=repr(value),
+            expected=f"{math.ceil(low)} to {math.floor(high)} {unit}, or None for what the GPU does by itself",
+        )  # fmt: skip
+    return float(value)
 
 
 def _roles(program: Program, bound: Any) -> list[str]:

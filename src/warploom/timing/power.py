@@ -16,6 +16,8 @@ from .constants import Hardware
 LOWEST_GHZ = 0.7
 STEPS = 24
 MOST_REPLAYS = 4
+WATTS = 1.0
+"""Powers that close are the same."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,15 @@ def highest_under(drawn: Callable[[float], float], high: float, most: float) -> 
         middle = (low + high) / 2
         low, high = (low, middle) if drawn(middle) > most else (middle, high)
     return low
+
+
+def above_cap(power: float, cap: float, ghz: float, fixed: bool) -> str:
+    """Return a note if the power is above the cap, in watts; "" otherwise. fixed: the clock was given."""
+    if power <= cap + WATTS:
+        return ""
+    if fixed:
+        return f"this clock needs more than the power cap of {cap:.0f} W: the GPU would lower it"
+    return f"the lowest clock of the model, {ghz * 1e3:.0f} MHz, still needs more than the power cap of {cap:.0f} W"
 
 
 class Replayed(Protocol):

@@ -16,7 +16,7 @@ from .launch import Launch
 from .lots import last_lot
 from .occupancy import L2_BYTES, Occupancy, occupancy
 from .overlap import ahead, loads_early
-from .power import Work, found_clock, settle
+from .power import WATTS, Work, above_cap, found_clock, settle, watts
 from .rates import between
 from .recording import Recording
 from .replay import Replay
@@ -365,8 +365,9 @@ class Predictor:
         )  # fmt: skip
         if recording.uncounted:
             found.counted = f"PTX: {recording.uncounted}"
-        found.note = recording.stands
-        if power >= (launch.cap_watts or self.hardware["cap_watts"]) - 1.0:
+        cap, fixed = launch.cap_watts or self.hardware["cap_watts"], launch.clock_mhz > 0
+        found.note = "; ".join(filter(None, (recording.stands, above_cap(power, cap, ghz, fixed))))
+        if power >= cap - WATTS and not fixed:
             found.bound = f"power, then {found.bound}"
         if trace is not None:
             found.timeline = self.timeline(trace, ghz)
@@ -380,8 +381,9 @@ def predict(recording: Recording, hardware: Hardware, launch: Launch, trace: Tra
     """Predict the time, clock, power and bound of a launch."""
     one = Predictor(recording, hardware, launch)
     if launch.clock_mhz:
-        ghz, power = launch.clock_mhz / 1e3, 0.0
+        ghz = launch.clock_mhz / 1e3
         one.replay_at(ghz)
+        power = watts(one.work(), hardware, ghz, one.seconds(ghz))
     else:
         work, cap = one.work(), launch.cap_watts
         found_clock([one], lambda: settle(work, hardware, one.seconds, one.activity, cap)[0])

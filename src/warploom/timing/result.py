@@ -21,7 +21,7 @@ class Prediction:
         waits: by role, the share of a warp's time that it waits, by reason.
         residents: resident CTAs per SM; turns: clusters that a place runs.
         counted: which instructions were counted: "machine code", or "PTX" and why there is no machine code.
-        note: what the prediction may lack; "" if nothing is known.
+        note: what the prediction may lack, or how the power cap fails to hold; "" if nothing is known.
         timeline: the replayed events, if requested.
     """
 
