@@ -59,3 +59,10 @@ def test_a_barrier_of_the_grid_is_predicted_with_all_its_clusters(tmp_path: Path
 def test_options_that_do_not_apply_and_unknown_protocols_are_refused(options: tuple[object, ...]) -> None:
     refused = run("time", EXAMPLES / "vector_add.py", *options)
     assert refused.exit_code == 2 and str(options[-2]).lstrip("-") in refused.stderr and not refused.stdout
+
+
+@pytest.mark.parametrize("command", [("time", "--predict"), ("time",), ("trace",)])
+def test_a_name_that_a_file_does_not_have_is_refused_as_by_check(command: tuple[str, ...]) -> None:
+    target = f"{EXAMPLES / 'vector_add.py'}:no_kernel"
+    refused = run(command[0], target, *command[1:])
+    assert refused.exit_code == 2 and "no_kernel" in refused.stderr and refused.stderr == run("check", target).stderr

@@ -170,6 +170,17 @@ def check_python(target: str, options: dict[str, Any]) -> Iterator[Checked]:
         yield one
 
 
+def without_arguments(target: str, module: ModuleType, purpose: str) -> ArgumentError:
+    """The error for a target that no example has arguments for. Raises ArgumentError if it names no kernel either.
+
+    purpose: what the arguments are needed for, such as "time".
+    """
+    _, name = find.split(target)
+    if name and not named(module, name):
+        _made(target, module)
+    return ArgumentError(f"{target} has no arguments to {purpose} it with", hint=f"let the file's {EXAMPLE}")
+
+
 @dataclass(frozen=True)
 class Example:
     """A kernel and how to run it: arguments are None if unknown; `check` gets the outputs.
@@ -241,7 +252,7 @@ def _made(target: str, module: ModuleType) -> Any:
         return find.kernel(target, module=module)
     except ArgumentError as error:
         if "cannot be called" in error.what:
-            error.hint = f"`check` has no arguments for it: let the file's {EXAMPLE}"
+            error.hint = f"there are no arguments for it: let the file's {EXAMPLE}"
         raise
 
 

@@ -66,7 +66,7 @@ def time(
     with find.running(place, "has an example that fails"):
         runs = [run for run in check.examples(module, kernels, name) if run.arguments is not None]
     if not runs:
-        raise ArgumentError(f"{target} has no arguments to time it with", hint=f"let the file's {check.EXAMPLE}")
+        raise check.without_arguments(target, module, "time")
     if predict:
         _predict(runs, place, recorded, as_json)
         return

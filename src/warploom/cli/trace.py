@@ -81,7 +81,7 @@ def _traced(target: str, launch: Path | None, size: str, clusters: int, checked:
     with find.running(place, "has an example that fails"):
         runs = _runs(module, name, size)
     if not runs:
-        raise ArgumentError(f"{target} has no arguments to trace it with", hint=f"let the file's {check.EXAMPLE}")
+        raise check.without_arguments(target, module, "trace")
     for kernel, arguments in runs:
         with find.running(place, "cannot be traced"):
             traced = runtime.trace(kernel, *arguments, folders=folders, **options)
