@@ -341,7 +341,8 @@ def test_explain_knows_groups_of_rows() -> None:
     assert (told["problem"]["groups"], told["config"], told["l2_traffic_bytes"]) == (64, chosen.name(), {})
     tile = next(each for each in told["tiles"] if each["tile"] == [128, 256])
     assert (tile["tiles"], tile["tile_efficiency"]) == (64 * 16, 0.5)  # a tile of 128 rows for each group of 0 to 128
-    assert "grouped: tiles of" in run("explain", 4096, 4096, 7168, "--groups", 64).stdout
+    said = run("explain", 4096, 4096, 7168, "--groups", 64).stdout
+    assert "kernel   grouped: " in said and "tiles of uneven groups" in said
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from .product import ProblemOptions, described, product_problem
 
 if TYPE_CHECKING:
     from ..lab.explanation import Explained
+    from ..operators import Problem
 
 
 @described
@@ -50,8 +51,9 @@ def explain(
             ("roofs", f"{roof.peak / 1e12:,.0f} TFLOP/s at {roof.clock / 1e6:.0f} MHz, "
                       f"{roof.bandwidth / 1e12:.1f} TB/s: at least {_short(found.least_us)} us"),
             ("configuration", found.config.name() + ", the library's choice (below)" * (not config)),
-            ("its waves", f"{chosen.rows} x {chosen.columns} = {chosen.tiles} tiles, {chosen.waves:.2f} waves of "
-                          f"{chosen.at_a_time}; {chosen.tile_efficiency:.1%} of the tiles are in D, "
+            ("its waves", f"{chosen.rows} x {chosen.columns} = {chosen.tiles} tiles{_uneven(problem)}, "
+                          f"{chosen.waves:.2f} waves of {chosen.at_a_time}; "
+                          f"{chosen.tile_efficiency:.1%} of the tiles are in D, "
                           f"{chosen.wave_efficiency:.1%} of the waves are filled"),
             ("its occupancy", _occupancy(found)),
         ],
@@ -105,9 +107,14 @@ def _occupancy(found: Explained) -> str:
     )
 
 
+def _uneven(problem: Problem) -> str:
+    """Which sizes of groups the tiles are of."""
+    return " of uneven groups" if problem.groups else ""
+
+
 def _tiles(found: Explained) -> Table:
     """Tile and wave quantisation of the usual tiles."""
-    made = Table(title="Tiles and waves", title_justify="left", box=None)
+    made = Table(title=f"Tiles and waves{_uneven(found.problem)}", title_justify="left", box=None)
     made.add_column("tile", no_wrap=True)
     for name in ("tiles", "waves", "in D", "filled", "both", "B/KFMA"):
         made.add_column(name, justify="right", no_wrap=True)

@@ -23,9 +23,9 @@ class Explanation:
         others: the model's best candidates with their estimates, fastest first. The choice is among them; it is last
             if it is not one of the model's best.
         candidates: the number of candidates.
-        corrected: True if the estimates are corrected by a fit to sweeps of all kernels. Otherwise the configurations
-            that measurements prefer come first: up to 128 rows of A, the kernels made for few rows. Those of a grouped
-            product are always ordered by their estimates.
+        corrected: True if the estimates are corrected by a fit to sweeps of all kernels.
+        preferred: True if configurations that measurements on an H200 prefer come first, whatever their estimates: up
+            to 128 rows of A, for example, the kernels made for few rows.
     """
 
     problem: Problem
@@ -34,6 +34,7 @@ class Explanation:
     others: tuple[tuple[Any, Estimate], ...] = field(repr=False)
     candidates: int = 0
     corrected: bool = True
+    preferred: bool = False
 
     @property
     def per_tile(self) -> dict[str, int]:
@@ -74,8 +75,9 @@ class Explanation:
             "shipped": "timed by the package's authors on this model of GPU",
             "model": f"the first of {self.candidates} candidates; `warploom tune` times them",
         }[choice.source]
-        ordered = self.corrected or problem.groups
-        order = "fastest first" if ordered else "those first that measurements prefer, whatever their estimates"
+        order = (
+            "those first that measurements on an H200 prefer, then the fastest" if self.preferred else "fastest first"
+        )
         lines = [
             f"{problem.describe()}  on  {self.gpu.name}",
             f"  chosen   {choice.config.name()}   ({choice.source}: {why})",
@@ -114,7 +116,8 @@ def explain(problem: Problem, gpu: Gpu = EMULATED, config: Any = None) -> Explan
     if all(each != choice.config for each, _ in shown):
         shown.append((choice.config, choice.estimate))
     corrected = is_corrected([each for each, _ in order], problem)
-    return Explanation(problem, gpu, choice, tuple(shown), len(order), corrected)
+    first = {family_of(each, problem).goes_first(each, problem, gpu) for each, _ in order}
+    return Explanation(problem, gpu, choice, tuple(shown), len(order), corrected, not corrected and len(first) > 1)
 
 
 def _data(estimate: Estimate, problem: Problem) -> dict[str, Any]:
@@ -143,7 +146,8 @@ def _copies(names: tuple[str, ...]) -> str:
 
 
 def _waves(estimate: Estimate) -> str:
-    return f"{estimate.waves:g} wave{'s' if estimate.waves != 1 else ''}"
+    of_groups = f", {estimate.of_groups}" if estimate.of_groups else ""
+    return f"{estimate.waves:g} wave{'s' if estimate.waves != 1 else ''}{of_groups}"
 
 
 def _assumed(estimate: Estimate) -> str:

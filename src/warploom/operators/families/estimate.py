@@ -45,6 +45,7 @@ class Estimate:
         bound: "tensor cores", "fill" or "memory".
         assumed: what the figures rest on, if not measurements of an H200.
         correction: the factor on the arithmetic time that gives `time_us` (`correction`).
+        of_groups: for which sizes of groups `waves` and `wave_efficiency` are; "" without groups.
     """
 
     time_us: float
@@ -57,6 +58,7 @@ class Estimate:
     bound: str
     assumed: str = ""
     correction: float = 1.0
+    of_groups: str = ""
 
     def times(self, count: int) -> Estimate:
         """The estimate for that many launches."""

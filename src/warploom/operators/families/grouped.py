@@ -10,6 +10,7 @@ so that about half a tile of each is not used; and equal groups, which fill whol
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ...errors import ArgumentError
@@ -94,6 +95,7 @@ def estimate(config: Config, problem: Problem, gpu: Gpu) -> Estimate:
     return Estimate(
         time, round(waves, 2), problem.m * problem.n / (waves * gpu.sms * config.tile_m * config.tile_n), useful / time,
         steps * (config.tile_m + config.tile_n) * TILE_K_BYTES / (time * clock), end / time, clock, bound,
+        of_groups="the mean of uneven and of equal groups",
     )  # fmt: skip
 
 
@@ -151,7 +153,8 @@ class BlackwellGrouped(Blackwell):
     def estimate(self, config: blackwell.Config, problem: Problem, gpu: Gpu) -> Estimate:
         """Like that of one product, with the groups' tiles."""
         steps = -(-problem.k // problem.product.tile_k)
-        return self._estimate(config, problem, gpu, tiles_of(config, problem), gpu.sms, steps, config.tile_n)
+        found = self._estimate(config, problem, gpu, tiles_of(config, problem), gpu.sms, steps, config.tile_n)
+        return replace(found, of_groups="those of uneven groups")
 
     def build(self, problem: Problem, config: blackwell.Config, pads_to_16b: bool) -> Any:
         """The kernel; rows of D are multiples of 16 bytes."""
