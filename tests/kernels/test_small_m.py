@@ -350,3 +350,11 @@ def test_a_configuration_is_built_once():
         assert any_config(text) == SMALL
     other = replace(SMALL, split_k=3, split_by="last", ctas_per_sm=2)
     assert any_config("n8_w64k1s2_S3l_o2_start_cw") == any_config(other.name()) == other
+
+
+@pytest.mark.parametrize(
+    "majors, wrong", [(("K", "MN"), "b contiguous along N"), (("MN", "K"), "a contiguous along M")]
+)
+def test_operands_that_are_not_contiguous_along_k_are_named(majors, wrong):
+    with refused("configuration", got=wrong):
+        SmallMConfig().check(Product(a_major=majors[0], b_major=majors[1]))

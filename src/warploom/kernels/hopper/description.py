@@ -65,16 +65,22 @@ def shared_capacity(ctas_per_sm: int) -> int:
 
 def few_row_operands(product: Product) -> list[Requirement]:
     """What the kernels for few rows require of the operands."""
-    types, majors = (product.a, product.b), (product.a_major, product.b_major)
+    types = product.a, product.b
     known, same = all(each in FEW_ROW_OPERANDS for each in types), product.a == product.b
     return [
         (known, "the operand types", ", ".join(map(str, FEW_ROW_OPERANDS)), types),
         (same or product.a.bits == product.b.bits == 8, "the operand types", "one type, or two of eight bits", types),
-        (
-            product.a.bits == 16 or majors == ("K", "K"), "the layouts", "both operands K-major, unless of 16 bits",
-            majors,
-        ),
+        *([] if product.a.bits == 16 else [along_k(product)]),
     ]  # fmt: skip
+
+
+def along_k(product: Product) -> Requirement:
+    """That both operands are contiguous along K."""
+    other = [f"{name} contiguous along {axis}" for name, axis, major in
+             (("a", "M", product.a_major), ("b", "N", product.b_major)) if major != "K"]  # fmt: skip
+    usual = {"a": "a row-major array of M x K", "b": "w.T of a row-major array w of N x K"}
+    wanted = " and ".join(f"{each[0]} contiguous along K, such as {usual[each[0]]}" for each in other)
+    return not other, "it reads operands along K", wanted, " and ".join(other)
 
 
 @dataclass(frozen=True)

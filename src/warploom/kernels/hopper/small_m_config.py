@@ -16,7 +16,7 @@ from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, f16, f32
 from ...isa.instructions.wgmma import FLOAT_N
 from ..fields import Numbers, ProductConfiguration, Requirement
-from .description import TILE_K_BYTES, Fusion, Product, few_row_operands, shared_capacity
+from .description import TILE_K_BYTES, Fusion, Product, along_k, few_row_operands, shared_capacity
 
 OUTPUTS: tuple[DType, ...] = (bf16, f16, f32)
 MOST_TOKENS = 256
@@ -177,8 +177,7 @@ class SmallMConfig(ProductConfiguration):
              self.split_k),
             (not self.streamed or self.split_k == 1, "the splits of K", '1 with split_by="stream"', self.split_k),
             *few_row_operands(product),
-            ((product.a_major, product.b_major) == ("K", "K"), "the layouts", "both operands K-major",
-             (product.a_major, product.b_major)),
+            along_k(product),
             (not self.vector_store or product.out.bits == 16, "wide stores", "an output of 16 bits", product.out),
             (product.out in OUTPUTS, "the output type", ", ".join(map(str, OUTPUTS)), product.out),
             (self.shared_bytes() <= room, "the shared memory", f"at most {room} bytes", self.shared_bytes()),
