@@ -1,5 +1,8 @@
 """The record of a replayed run."""
 
+import pytest
+
+from tests.errors import refused
 from warploom.timing.timeline import ARRIVE, RUN, WAIT, Event, Timeline
 
 
@@ -16,6 +19,12 @@ def _timeline() -> Timeline:
 def test_a_timeline_comes_back_from_json_as_it_was():
     before = _timeline()
     assert Timeline.from_json(before.to_json()) == before
+
+
+@pytest.mark.parametrize("text", ["hello", "[]", '{"a": 1}', _timeline().to_json().replace('"count"', '"version"', 1)])
+def test_anything_but_a_timeline_is_refused(text: str):
+    with refused("argument"):
+        Timeline.from_json(text)
 
 
 def test_rows_hold_what_a_warp_does_and_no_engine_s_events():

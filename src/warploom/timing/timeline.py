@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from ..errors import ArgumentError
+
 RUN, WAIT, ARRIVE, COPY, STORE, MATRIX, BARRIER, COLUMNS = (
     "run", "wait", "arrive", "copy", "store", "matrix", "barrier", "columns",
 )  # fmt: skip
@@ -157,7 +159,16 @@ class Timeline:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Timeline:
-        """Make a timeline from the values of `as_dict`."""
+        """Make a timeline from the values of `as_dict`. Raises ArgumentError for others."""
+        try:
+            return cls._from_columns(data)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise _not_a_timeline(f"{type(error).__name__}: {error}") from error
+
+    @classmethod
+    def _from_columns(cls, data: Mapping[str, Any]) -> Timeline:
+        if data["version"] != VERSION:
+            raise ValueError(f"version {data['version']}")
         columns = dict(data["columns"])
         names = list(columns)
         events = []
@@ -174,4 +185,16 @@ class Timeline:
 
     @classmethod
     def from_json(cls, text: str) -> Timeline:
-        return cls.from_dict(json.loads(text))
+        """Make a timeline from the text of `to_json`. Raises ArgumentError for any other."""
+        try:
+            data = json.loads(text)
+        except ValueError as error:
+            raise _not_a_timeline(f"no JSON: {error}") from error
+        return cls.from_dict(data)
+
+
+def _not_a_timeline(why: str) -> ArgumentError:
+    return ArgumentError(
+        "this is not a timeline", expected=f"what Timeline.to_json writes, version {VERSION}", got=why,
+        hint='of what `warploom trace --json` prints, pass the value of "timeline"',
+    )  # fmt: skip
