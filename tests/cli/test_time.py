@@ -61,6 +61,13 @@ def test_options_that_do_not_apply_and_unknown_protocols_are_refused(options: tu
     assert refused.exit_code == 2 and str(options[-2]).lstrip("-") in refused.stderr and not refused.stdout
 
 
+def test_a_file_that_is_neither_python_nor_ptx_is_told_of_both(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("<html>")
+    refused = run("time", page, "--predict")
+    assert refused.exit_code == 2 and "FILE.py" in refused.stderr and ".ptx" in refused.stderr
+
+
 @pytest.mark.parametrize("command", [("time", "--predict"), ("time",), ("trace",)])
 def test_a_name_that_a_file_does_not_have_is_refused_as_by_check(command: tuple[str, ...]) -> None:
     target = f"{EXAMPLES / 'vector_add.py'}:no_kernel"

@@ -181,12 +181,10 @@ def _load_file(path: Path) -> ModuleType:
     taken = other is not None and getattr(other, "__file__", None) != str(path)
     spec = importlib.util.spec_from_file_location(f"{path.stem} in {path.parent}" if taken else path.stem, path)
     if spec is None or spec.loader is None:
-        hint = (
-            "`check`, `trace`, `python`, `inspect` and `time --predict` take PTX texts"
-            if path.suffix == ".ptx"
-            else None
-        )
-        raise ArgumentError("this is not a Python file", got=str(path), hint=hint)
+        takes = "`check`, `trace`, `python`, `inspect` and `time --predict` take PTX texts"
+        if path.suffix != ".ptx":
+            takes = how_to_get_ptx(path) or f"{takes}, in files that end in .ptx"
+        raise ArgumentError("this is not a Python file", expected="FILE.py", got=str(path), hint=takes)
     module = importlib.util.module_from_spec(spec)
     beside = str(path.resolve().parent)
     sys.path.insert(0, beside)
