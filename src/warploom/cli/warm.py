@@ -53,8 +53,9 @@ def warm(
 
     try:
         gpu = gpu_of(device)
+        where = f"on {gpu.name}"
     except NoGpuError:
-        gpu = EMULATED
+        gpu, where = EMULATED, f"for an {EMULATED.name}, since there is no GPU here"
     if workers < 0:
         raise ArgumentError("the number of workers is negative", expected="--workers of at least 0", got=workers)
     wanted = problems_of(one_word(what), rows, dtype, scales, shards, fused, groups)
@@ -67,7 +68,7 @@ def warm(
         say_json({"gpu": asdict(gpu), **asdict(found)})
     else:
         say(
-            f"{counted(found.products, 'product')} on {gpu.name}: {counted(found.kernels, 'kernel')}, "
+            f"{counted(found.products, 'product')} {where}: {counted(found.kernels, 'kernel')}, "
             f"{found.built} built now, in {found.folder}"
         )
         for problem, reason in found.failed.items():

@@ -160,8 +160,9 @@ def of(value: object) -> DType:
     name = text.removeprefix("torch.")
     if name in _FRAMEWORK_NAMES:
         return _FRAMEWORK_NAMES[name]
+    letter = isinstance(value, str) and len(value) < 2  # NumPy has a type for nearly every letter
     try:
-        name = "" if value is None else np.dtype(value).name  # type: ignore[call-overload]
+        name = "" if value is None or letter else np.dtype(value).name  # type: ignore[call-overload]
     except (TypeError, ValueError):
         name = ""
     if name in _FRAMEWORK_NAMES:
