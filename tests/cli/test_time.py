@@ -73,3 +73,28 @@ def test_a_name_that_a_file_does_not_have_is_refused_as_by_check(command: tuple[
     target = f"{EXAMPLES / 'vector_add.py'}:no_kernel"
     refused = run(command[0], target, *command[1:])
     assert refused.exit_code == 2 and "no_kernel" in refused.stderr and refused.stderr == run("check", target).stderr
+
+
+SEVERAL = """
+import numpy as np
+from examples.vector_add import vector_add
+
+
+def example():
+    for size in (128, 256):
+        yield vector_add, (np.zeros(size, np.float32),) * 2, None
+"""
+
+
+def test_several_launches_of_a_kernel_are_told_apart_by_shapes(tmp_path: Path) -> None:
+    path = tmp_path / "several.py"
+    path.write_text(SEVERAL)
+    said = run("time", path, "--predict").stdout
+    assert "f32 (128,)" in said and "f32 (256,)" in said
+    told = json.loads(run("time", path, "--predict", "--json").stdout)
+    assert [one["arguments"] for one in told] == ["f32 (128,), f32 (128,)", "f32 (256,), f32 (256,)"]
+    alone = tmp_path / "alone.py"
+    alone.write_text(SEVERAL.replace("128, 256", "128,"))
+    assert "f32 (" not in run("time", alone, "--predict").stdout
+    traced = run("trace", path, EXAMPLES / "vector_add.py", "--no-sass").stdout
+    assert traced.count("vector_add of f32 (") == 2

@@ -13,6 +13,7 @@ from ..errors import ArgumentError
 from . import check, find
 from .described import described
 from .output import say, say_json
+from .sizes import headings, say_under, shapes
 
 
 def time(
@@ -79,7 +80,7 @@ def time(
         )
 
     timings = []
-    for run in runs:
+    for run, heading in zip(runs, headings([(run.name, run.arguments or ()) for run in runs]), strict=True):
         with Watchdog(hang, limit_s=60 + 4 * seconds * (1 + len(others))), find.running(place, "cannot be timed"):
             timings.append(
                 run.kernel.time(
@@ -87,9 +88,9 @@ def time(
                 )
             )
         if not as_json:
-            say(str(timings[-1]))
+            say_under(heading, str(timings[-1]))
     if as_json:
-        say_json([each.as_dict() for each in timings])
+        say_json(_with_arguments(runs, timings))
 
 
 def _refuse(predict: bool, measured: dict[str, Any], clusters: int | None) -> None:
@@ -107,13 +108,19 @@ def _refuse(predict: bool, measured: dict[str, Any], clusters: int | None) -> No
 def _predict(runs: list[Any], place: str, clusters: int, as_json: bool) -> None:
     """Print the model's prediction for an H200 for each kernel with the arguments of its example."""
     found = []
-    for run in runs:
+    for run, heading in zip(runs, headings([(run.name, run.arguments or ()) for run in runs]), strict=True):
         with find.running(place, "cannot be predicted"):
             found.append(run.kernel.predict(*(run.arguments or ()), clusters=clusters))
         if not as_json:
-            say(str(found[-1]))
+            say_under(heading, str(found[-1]))
     if as_json:
-        say_json([each.as_dict() for each in found])
+        say_json(_with_arguments(runs, found))
+
+
+def _with_arguments(runs: list[Any], results: list[Any]) -> list[dict[str, Any]]:
+    return [
+        result.as_dict() | {"arguments": shapes(run.arguments or ())} for run, result in zip(runs, results, strict=True)
+    ]
 
 
 def _predict_text(path: Path, entry: str, launch: Path | None, asked: bool, clusters: int, as_json: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +14,7 @@ from ..errors import ArgumentError
 from . import check, find
 from .described import described
 from .output import say, say_json
+from .sizes import headings, say_under
 
 if TYPE_CHECKING:
     from ..timing import Traced
@@ -48,7 +49,8 @@ def trace(
     Example: warploom trace examples/walkthrough_gemm.py --html trace.html
     Example: warploom trace warploom.kernels.ladder.r19_stmatrix warploom.kernels.ladder.r20_ping_pong --html steps.html
     """
-    found = [one for target in targets for one in _traced(target, launch, size, clusters, check_it, sass)]
+    traced = [one for target in targets for one in _traced(target, launch, size, clusters, check_it, sass)]
+    found = [one for one, _ in traced]
     if perfetto is not None and len(found) > 1:  # before anything is written
         raise ArgumentError("--perfetto takes one launch", expected="one kernel", got=f"{len(found)} kernels")
     if html is not None:
@@ -60,15 +62,17 @@ def trace(
     if as_json:
         say_json([one.as_dict() for one in found])
         return
-    for one in found:
-        say(str(one))
+    for one, heading in zip(found, headings([(one.kernel, arguments) for one, arguments in traced]), strict=True):
+        say_under(heading, str(one))
     for path in (html, perfetto):
         if path is not None:
             say(f"wrote {path}")
 
 
-def _traced(target: str, launch: Path | None, size: str, clusters: int, checked: bool, sass: bool) -> Iterator[Traced]:
-    """The launches that a target names."""
+def _traced(
+    target: str, launch: Path | None, size: str, clusters: int, checked: bool, sass: bool
+) -> Iterator[tuple[Traced, Sequence[Any]]]:  # fmt: skip
+    """The launches that a target names, with their arguments."""
     place, name = find.split(target)
     options: dict[str, Any] = {"clusters": clusters, "check": checked, "sass": sass}
     if Path(place).suffix == ".ptx":
@@ -85,7 +89,7 @@ def _traced(target: str, launch: Path | None, size: str, clusters: int, checked:
     for kernel, arguments in runs:
         with find.running(place, "cannot be traced"):
             traced = runtime.trace(kernel, *arguments, folders=folders, **options)
-        yield traced
+        yield traced, arguments
 
 
 def _runs(module: Any, name: str, size: str) -> list[tuple[Any, Any]]:
@@ -120,10 +124,12 @@ def _no_size(size: str) -> ArgumentError:
     return ArgumentError("--size needs a rung of the ladder", expected="a module of warploom.kernels.ladder", got=size)
 
 
-def _text(path: Path, entry: str, launch: Path | None, options: dict[str, Any]) -> Traced:
-    """A PTX text under its launch description."""
+def _text(
+    path: Path, entry: str, launch: Path | None, options: dict[str, Any]
+) -> tuple[Traced, Sequence[Any]]:  # fmt: skip
+    """A PTX text under its launch description, and the arguments."""
     program, arguments = described(path, entry, launch, "a trace")
-    return runtime.trace(program, *arguments, folders=[path.parent], **options)
+    return runtime.trace(program, *arguments, folders=[path.parent], **options), arguments
 
 
 @contextmanager
