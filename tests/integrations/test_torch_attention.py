@@ -122,6 +122,29 @@ def test_logarithms_have_a_gradient(compiled: bool, alone: bool):
 OPTIONS = ("bottom-right", None, -1, -1, None, "bhsd")
 
 
+@pytest.mark.parametrize("call", ("eager", "score_mod", "torch.func", "varlen"))
+def test_a_gradient_of_eight_bits_is_refused_in_the_call_itself(call: str) -> None:
+    q, k, v = (torch.randn(1, 1, 20, 64).to(torch.float8_e4m3fn) for _ in range(3))
+    packed, ends = [x[0, 0, :, None] for x in (q, k, v)], torch.tensor([0, 20], dtype=torch.int32)
+    calls = {
+        "eager": lambda: warploom.attention(q.requires_grad_(), k, v),
+        "score_mod": lambda: warploom.attention(q.requires_grad_(), k, v, score_mod=lambda s, b, h, i, j: s * 2),
+        "torch.func": lambda: torch.func.vjp(warploom.attention, q, k, v),
+        "varlen": lambda: warploom.attention_varlen(packed[0].requires_grad_(), *packed[1:], ends, ends),
+    }
+    with pytest.raises(ArgumentTypeError) as found:
+        calls[call]()
+    assert found.value.code == "argument-type" and "e4m3" in str(found.value)
+
+
+def test_eight_bits_need_no_gradient_under_no_grad_and_in_vmap() -> None:
+    q, k, v = (torch.randn(2, 1, 1, 20, 64).to(torch.float8_e4m3fn) for _ in range(3))
+    each = warploom.attention(q[0], k[0], v[0])
+    with torch.no_grad():
+        assert torch.equal(warploom.attention(q[0].requires_grad_(), k[0], v[0]), each)
+    assert torch.equal(torch.func.vmap(warploom.attention)(q.detach(), k, v)[0], each)
+
+
 def test_the_operator_keeps_torchs_rules():
     tensors = [x.detach() for x in given()]
     torch.library.opcheck(

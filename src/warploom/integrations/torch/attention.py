@@ -26,7 +26,7 @@ from ...operators.attention.request import check_options, fits_head
 from .arguments import SIXTEEN, end_graph, plain
 from .attention_forms import fake_gradients, fake_results, options_of, window_pair
 from .attention_functions import modified
-from .attention_gradients import check_gradient, of_result, spread, sunken
+from .attention_gradients import check_gradient, check_setup, of_result, spread, sunken
 from .attention_graphs import in_graphs, traced
 from .custom_operator import define_both
 from .tracing import constant_result, untraced
@@ -267,7 +267,7 @@ def _run_backward(
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     q, k, v, sinks, *options, _ = inputs
-    gradients.check_differentiable(q.device.type, q.device.index)
+    check_setup(ctx, q)
     out, lse = output
     ctx.save_for_backward(q, k, v, sinks, out, lse)
     ctx.options = options

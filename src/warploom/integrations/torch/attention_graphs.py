@@ -22,7 +22,7 @@ from ...operators.attention import calls, gradients
 from ...operators.attention.blocks import MASK_TENSORS
 from .arguments import end_graph
 from .attention_forms import fake_gradients, fake_results, options_of, window_pair
-from .attention_gradients import of_result, spread, sunken
+from .attention_gradients import check_setup, of_result, spread, sunken
 from .custom_operator import define_both
 from .graph_functions import Untraceable, function_named, learn
 from .tracing import constant_result
@@ -170,7 +170,7 @@ def _run_backward(
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     q, k, v, sinks, *more = inputs
-    gradients.check_differentiable(q.device.type, q.device.index)
+    check_setup(ctx, q)
     lists = [each if isinstance(each, (list, tuple)) else None for each in more[:5]]
     ctx.save_for_backward(q, k, v, sinks, *output, *[tensor for each in lists for tensor in each or ()])
     ctx.counts = [None if each is None else len(each) for each in lists]

@@ -18,7 +18,7 @@ from ...operators.attention.request import check_from_ends, check_longest, check
 from .arguments import plain
 from .attention import check_tensors, refuse_outputs, sixteen_bits
 from .attention_forms import fake_gradients, unpacked_window, window_pair
-from .attention_gradients import check_gradient, of_result, spread
+from .attention_gradients import check_gradient, check_setup, of_result, spread
 from .custom_operator import define_both
 from .tracing import untraced
 from .transforms import looped, transformable
@@ -123,7 +123,7 @@ def _fake_backward(
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     q, k, v, cu_seqlens_q, cu_seqlens_k, sinks, _, *options = inputs
-    gradients.check_differentiable(q.device.type, q.device.index)
+    check_setup(ctx, q)
     out, lse = output
     ctx.save_for_backward(q, k, v, cu_seqlens_q, cu_seqlens_k, sinks, out, lse)
     ctx.options = options

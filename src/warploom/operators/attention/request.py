@@ -296,10 +296,12 @@ def check_types(seen: dict[str, ArrayView], allowed: tuple[DType, ...] = (*SIXTE
     arrays on several devices.
     """
     q = seen["q"]
+    *others, last = map(str, allowed)
+    types = f"{', '.join(others)} or {last}"
     for name in ("q", "k", "v"):
         if seen[name].dtype not in allowed or seen[name].dtype is not q.dtype:
             raise ArgumentTypeError(
-                "attention takes q, k and v of one type", expected=", ".join(map(str, allowed)),
+                f"attention takes q, k and v in {types}, all three in one type", expected=f"{types}, three times",
                 got=", ".join(f"{each} {seen[each].dtype}" for each in ("q", "k", "v")),
                 hint="convert with .to(torch.bfloat16)",
             )  # fmt: skip
