@@ -58,6 +58,7 @@ EARLIER_SAMPLES = tuple(H200 / f"sample-{name}.json" for name in (
 H100_SAMPLES = tuple(H100 / f"sample-{name}.json" for name in (
     "bf16-seed-1601", "bf16-seed-2052", "bf16-gradients-seed-2041", "bf16-gradients-seed-2051", "fp8-seed-1702",
     "fp8-seed-2053", "fp8-row-seed-1703", "fp8-row-seed-2054"))  # fmt: skip
+UNSEEN = tuple(RESULTS / "emulator" / f"unseen{which}.json" for which in ("", "-h100"))
 Entry = tuple[Any, ...]
 """The function that makes a table, then its evidence files, in order."""
 TABLES: dict[Path, dict[str, Entry]] = {
@@ -85,9 +86,12 @@ TABLES: dict[Path, dict[str, Entry]] = {
     },
     PREDICTING: {
         "predicted": (predicted.scores, RESULTS / "emulator" / "predicted.json"),
+        "predicted-furthest": (predicted.furthest, RESULTS / "emulator" / "predicted.json"),
+        "waits": (predicted.waits, RESULTS / "emulator" / "profiled.json"),
         "profiled": (predicted.profiled, RESULTS / "emulator" / "profiled.json"),
         "blind": (predicted.blind, RESULTS / "emulator" / "blind.json"),
-        "unseen": (predicted.unseen, *(RESULTS / "emulator" / f"unseen{which}.json" for which in ("", "-h100"))),
+        "unseen": (predicted.unseen, *UNSEEN),
+        "unseen-furthest": (predicted.unseen_furthest, *UNSEEN),
     },
     MEASURED: {
         "ladder": (kernels.ladder_short, H200 / "ladder.json"),

@@ -70,7 +70,7 @@ def summary(
     ]
     sampled = [row for each in drawn for row in each["rows"] if row["provider"] == "warploom" and row["ratio_to"]]
     if sampled:
-        lines.append(speeds("bf16, random samples", sampled, "cublas"))
+        lines.append(speeds("bf16, random samples", sampled, "cublas", len(sampled)))
     for title, rows, other in (
         ("fp8, scales by", by_scales(fp8_rows["rows"]), "scaled-mm"),
         ("bf16, fused with", fused["rows"], "torch-eager"),
@@ -84,10 +84,12 @@ def summary(
     return table(["products", "compared with", *head], lines)
 
 
-def speeds(title: str, rows: list[Row], other: str) -> list[str]:
-    """Geometric mean and minimum of some rows' ratios to another, by protocol."""
+def speeds(title: str, rows: list[Row], other: str, count: int | None = None) -> list[str]:
+    """Geometric mean and minimum of some rows' ratios to another, by protocol. `count`: of problems, by default those
+    with different names; a sample may draw one twice."""
     name = named(rows)
-    cells = [f"{title} ({len({name(row) for row in rows})}){mark(rows)}", OTHERS[other]]
+    count = count or len({name(row) for row in rows})
+    cells = [f"{title} ({count}){mark(rows)}", OTHERS[other]]
     for protocol in ("alone", "interleaved"):
         ratios = [row["ratio_to"][other] for row in rows if row["protocol"] == protocol and other in row["ratio_to"]]
         cells += [f"{measure(ratios):.3f}" if ratios else "" for measure in (geomean, min)]

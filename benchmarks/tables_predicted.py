@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
+
+FAR_OFF = 0.2
+"""Unseen kernels whose error is larger are named."""
+AT_BARRIERS, FOR_PRODUCTS = "full", "warpgroup_mma"
+"""Reasons of waits that the profiler counts as long_scoreboard and as barrier."""
 
 
 def scores(evidence: Mapping[str, Any]) -> list[str]:
     """One row per set: points, mean and worst error, the trivial rule's error, the skill; the clock's error if
-    known, without that of kernels bound by L2, which follows it."""
+    known, without that of kernels bound by L2, which follows it. Rows that are not predicted are counted, too."""
     lines = [
         "| set | points | mean error | worst | trivial rule | skill | clock |",
         "|---|---|---|---|---|---|---|",
     ]
+    skipped = Counter(row["set"] for row in evidence["skipped"])
     for name, found in evidence["scores"].items():
+        points = f"{found['points']} of {found['points'] + skipped[name]}" if skipped[name] else found["points"]
         clock = f"{found['clock_error_mean']:.1%}" if "clock_error_mean" in found else ""
         if "clock_error_of_l2_mean" in found:
             clock += f" (L2: {found['clock_error_of_l2_mean']:.1%})"
         lines.append(
-            f"| {name} | {found['points']} | {found['mean']:.1%} | {found['worst']:.1%} | {found['trivial_mean']:.1%} "
+            f"| {name} | {points} | {found['mean']:.1%} | {found['worst']:.1%} | {found['trivial_mean']:.1%} "
             f"| {found['skill']:.2f} | {clock} |"
         )
+    return lines
+
+
+def furthest(evidence: Mapping[str, Any]) -> list[str]:
+    """The row of each set whose prediction is furthest off. Above 0: predicted too slow."""
+    lines = ["| set | kernel | M x N x K | us | error |", "|---" * 5 + "|"]
+    for name in evidence["scores"]:
+        row = max((row for row in evidence["rows"] if row["set"] == name), key=lambda row: abs(row["error"]))
+        shape = f"{row['m']} x {row['n']} x {row['k']}"
+        lines.append(f"| {name} | {row['kernel']} | {shape} | {row['measured_us']:.1f} | {row['error']:+.1%} |")
     return lines
 
 
@@ -52,19 +70,56 @@ def unseen(h200: Mapping[str, Any], h100: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def unseen_furthest(h200: Mapping[str, Any], h100: Mapping[str, Any]) -> list[str]:
+    """How many kernels are far off on two GPUs, then each of them, the largest error first. Above 0: too slow."""
+    errors = [{row["kernel"]: row["error"] for row in each["rows"] if "error" in row} for each in (h200, h100)]
+    kinds = {row["kernel"]: row["kind"] for each in (h200, h100) for row in each["rows"]}
+    far = {name for each in errors for name, error in each.items() if abs(error) > FAR_OFF}
+    counts = [f"{sum(abs(error) > FAR_OFF for error in each.values())} of {len(each)}" for each in errors]
+    lines = [
+        "| kernel | kind | H200 | H100 |",
+        "|---" * 4 + "|",
+        f"| more than {FAR_OFF:.0%} off |  | {' | '.join(counts)} |",
+    ]
+    for name in sorted(far, key=lambda name: (-max(abs(each.get(name, 0.0)) for each in errors), name)):
+        cells = [f"{each[name]:+.1%}" if name in each else "" for each in errors]
+        lines.append(f"| {name} | {kinds[name]} | {' | '.join(cells)} |")
+    return lines
+
+
+def waits(evidence: Mapping[str, Any]) -> list[str]:
+    """Shares of the time that warps wait, where no warp has a role and all wait only at mbarriers and for wgmma."""
+    lines = ["| kernel | at mbarriers: predicted | counted | for wgmma: predicted | counted |", "|---" * 5 + "|"]
+    for row in evidence["rows"]:
+        warps = row["predicted"].get("waits", {})
+        if not warps or any(set(of) != {AT_BARRIERS, FOR_PRODUCTS} for of in warps.values()):
+            continue
+        cells = []
+        for reason, counted in ((AT_BARRIERS, "long_scoreboard"), (FOR_PRODUCTS, "barrier")):
+            shares = [of[reason] for of in warps.values()]
+            low, high = (f"{share:.1%}" for share in (min(shares), max(shares)))
+            cells += [low if low == high else f"{low} to {high}", f"{row['stalls'][counted]:.1%}"]
+        lines.append(f"| {row['kernel']} | {' | '.join(cells)} |")
+    return lines
+
+
 def profiled(evidence: Mapping[str, Any]) -> list[str]:
-    """One row per kernel: what the clock predicts / what the profiler counts."""
+    """One row per run of a kernel: what the clock predicts / what the profiler counts."""
     lines = [
         "| kernel | M x N x K | million instructions | GB into SMs | GB from DRAM | 1000 clocks | tensor cores busy |",
         "|---" * 7 + "|",
     ]
+    runs: Counter[tuple[str, str]] = Counter()
     for row in evidence["rows"]:
         of, shape = row["predicted"], f"{row['m']} x {row['n']} x {row['k']}"
+        runs[row["kernel"], shape] += 1
+        again = f", run {runs[row['kernel'], shape]}" if runs[row["kernel"], shape] > 1 else ""
         cells = [
             f"{of[column] * factor:.{digits}f} / {row[column] * factor:.{digits}f}"
             for column, factor, digits in (
                 ("instructions", 1e-6, 1), ("fetched_bytes", 1e-9, 2), ("dram_bytes", 1e-9, 2), ("clocks", 1e-3, 0),
             )
         ]  # fmt: skip
-        lines.append(f"| {row['kernel']} | {shape} | {' | '.join(cells)} | {of['tensor']:.0%} / {row['tensor']:.0%} |")
+        shares = f"{of['tensor']:.0%} / {row['tensor']:.0%}"
+        lines.append(f"| {row['kernel']}{again} | {shape} | {' | '.join(cells)} | {shares} |")
     return lines
