@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import deque
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -15,7 +16,8 @@ torch = pytest.importorskip("torch")
 import torch.nn.functional as functional  # noqa: E402
 from torch.nn.attention.flex_attention import and_masks, noop_mask, or_masks  # noqa: E402
 
-from warploom.errors import ArgumentError, ArgumentTypeError, TraceError  # noqa: E402
+import warploom  # noqa: E402
+from warploom.errors import ArgumentError, ArgumentTypeError, OutOfBoundsError, TraceError  # noqa: E402
 from warploom.isa.dtypes import f32, s32  # noqa: E402
 from warploom.lang import Tile, kernel, ptx  # noqa: E402
 from warploom.operators.attention.captured import captured, spanned  # noqa: E402
@@ -182,11 +184,44 @@ NOT_THERE = {
     "a number outside": lambda s, b, h, i, j: NUMBERS[5],
     "too many indices": lambda s, b, h, i, j: NUMBERS[0, 0],
     "arithmetic of an array": lambda s, b, h, i, j: (NUMBERS * 2)[0],
+    "a torch function of an array": lambda s, b, h, i, j: torch.abs(NUMBERS)[0],
+    "a method of an array": lambda s, b, h, i, j: NUMBERS.double()[0],
+    "an array that it makes": lambda s, b, h, i, j: torch.zeros(64)[i],
     "a list by a value": lambda s, b, h, i, j: [1.0, 2.0][i],
     "its own error": lambda s, b, h, i, j: s + 1 / 0,
     "a division by zero": lambda s, b, h, i, j: i // 0,
     "nothing": lambda s, b, h, i, j: None,
 }
+
+
+MASKS = {
+    "an integer": lambda b, h, i, j: i - j,
+    "a float": lambda b, h, i, j: (i - j) * 1.0,
+    "a number": lambda b, h, i, j: 1,
+    "bits": lambda b, h, i, j: (i >= j) & 1,
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_a_mask_that_is_no_bool_is_refused(name: str) -> None:
+    q = torch.zeros(1, 1, 8, 16).bfloat16()
+    with pytest.raises(TraceError) as found:
+        warploom.attention(q, q, q, mask_mod=MASKS[name])
+    assert found.value.code == "trace" and "bool" in str(found.value)
+
+
+def test_an_index_outside_of_a_captured_array_names_the_array_and_the_function() -> None:
+    q = torch.zeros(1, 1, 8, 16).bfloat16()
+    with pytest.raises(OutOfBoundsError) as found:
+        warploom.attention(q, q, q, score_mod=lambda s, b, h, i, j: s - NUMBERS[i + 100])
+    assert found.value.code == "out-of-bounds" and Path(found.value.where.file).name == Path(__file__).name
+    assert str(tuple(NUMBERS.shape)) in found.value.what and "score_mod" in found.value.what
+
+
+def test_a_mask_may_choose_between_truths() -> None:
+    q, v = torch.zeros(1, 1, 8, 16).bfloat16(), torch.randn(1, 1, 8, 16).bfloat16()
+    chosen = warploom.attention(q, q, v, mask_mod=lambda b, h, i, j: torch.where(i >= j, True, False))
+    assert torch.equal(chosen, warploom.attention(q, q, v, causal=True))
 
 
 @pytest.mark.parametrize("name", NOT_THERE)

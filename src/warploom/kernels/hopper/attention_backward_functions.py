@@ -126,7 +126,7 @@ class ScoreFunctions:
         """Whether a query that exists also sees the key."""
         if self.of.mask_mod is None:
             return exists
-        sees = self.of.mask_mod.apply(self._handles("mask"), *where).truth()
+        sees = self.of.mask_mod.sees(self._handles("mask"), *where)
         return exists & (sees if partly is None else sees | ~partly)
 
     def _place(self, position: ScorePosition, head: Register) -> tuple[Predicate, list[Register]]:

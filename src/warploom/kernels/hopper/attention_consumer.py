@@ -328,7 +328,7 @@ class Consumer:
                 assert self.inner is not None
                 score.set(score_mod.apply(of_score, score * self.inner, batch, head, row, key).floating())
             if mask_mod is not None:
-                seen = mask_mod.apply(of_mask, batch, head, row, key).truth()
+                seen = mask_mod.sees(of_mask, batch, head, row, key)
                 seen = seen if whole is None else seen | whole
                 score.set(ptx.select(seen, score, float("-inf")))
 

@@ -25,6 +25,7 @@ from typing import Any
 from ...errors import SourceLocation, WarploomError
 from ...isa.dtypes import ALL, DType, f32, pred, s32, u8, u64
 from ...lang import ptx
+from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from . import attention_grad_mode, attention_pointwise  # noqa: F401 - the latter fills the table of functions
@@ -76,6 +77,18 @@ class Function:
     def apply(self, handles: Sequence[ArrayHandle], *values: Register) -> Value:
         """Trace the function."""
         return self._traced(handles, values, None, None)
+
+    def sees(self, handles: Sequence[ArrayHandle], *values: Register) -> Predicate:
+        """Trace a function of masks. Raises TraceError unless it returns a bool."""
+        found = self.apply(handles, *values)
+        if not found.is_truth:
+            raised = trace_error(
+                "a function of masks returns something other than a bool", "a bool: a comparison, or .bool()",
+                "a float" if found.is_float else "an integer",
+            )  # fmt: skip
+            raised.where = self.where or raised.where
+            raise raised
+        return found.truth()
 
     def derive(self, handles: Sequence[ArrayHandle], score: Register, *values: Register) -> tuple[Value, Value]:
         """Trace a function of scores and its derivative with respect to the score."""
@@ -180,6 +193,19 @@ class Lookup:
         """The number of remaining indices."""
         return self.ndim
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"a captured array has no {name!r} inside the kernel: use it outside of the function")
+
+    @classmethod
+    def __torch_function__(cls, function: Any, *_: Any) -> Any:
+        cls._refuse(f"torch.{function.__name__}")
+
+    @staticmethod
+    def _refuse(got: str) -> Any:
+        raise trace_error(
+            "a captured array is only indexed inside the kernel", "array[index]; compute it outside", got
+        )  # fmt: skip
+
     def __getitem__(self, index: Any) -> Any:
         places = index if isinstance(index, tuple) else (index,)
         if len(places) > self.ndim:
@@ -201,6 +227,11 @@ class Lookup:
             return Value(found.to(s32) != 0)
         value = Value(found.to(f32) if dtype.is_float else found.to(s32))
         return value if note is None else note.of(value)
+
+
+for _name in "add sub mul truediv floordiv mod pow neg and or xor invert lt gt".split():
+    for _called in (f"__{_name}__", f"__r{_name}__"):
+        setattr(Lookup, _called, lambda self, *_, got=_name: self._refuse(got))
 
 
 def _place(index: Any, length: int) -> Value:

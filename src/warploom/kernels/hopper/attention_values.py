@@ -20,6 +20,7 @@ from . import attention_grad_mode
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """torch's functions and operators that accept values, by name; filled by `attention_pointwise`."""
+LISTED = "warploom.kernels.hopper.attention_pointwise.FUNCTIONS"
 SCORE = -1
 """The score among the variables of a derivative; the others are reads of captured arrays, by number."""
 Slopes: TypeAlias = "dict[int, Value]"
@@ -289,7 +290,9 @@ class Value:
         name = function.__name__.partition(".")[0].removeprefix("__").removesuffix("__")  # tanh.default, __and__
         if name not in FUNCTIONS or not _of_torch(function):
             called = f"torch.{name}" if _of_torch(function) else f"{function.__module__}.{name}"
-            raise trace_error(f"{called} does not exist inside the kernel", ", ".join(sorted(FUNCTIONS)), name)
+            if name == "getitem":
+                raise trace_error("the kernel has no arrays but captured ones", "one made outside", called)
+            raise trace_error(f"{called} does not exist inside the kernel", f"a function in {LISTED}", name)
         return FUNCTIONS[name](*args, **(named or {}))
 
 
@@ -386,8 +389,8 @@ def picked(condition: Any, a: Slopes | None, b: Slopes | None) -> Slopes | None:
 def where(condition: Any, a: Any, b: Any) -> Value:
     """`a` if the condition holds, else `b`."""
     left, right = Value.of(a), Value.of(b)
-    if isinstance(left.held, Predicate) and isinstance(right.held, Predicate):
+    if left.is_truth and right.is_truth:
         chosen = Value.of(condition).truth()
-        return Value((chosen & left.held) | (~chosen & right.held))
+        return Value((chosen & left.truth()) | (~chosen & right.truth()))
     found = Value(ptx.select(Value.of(condition).truth(), *left._pair(right)))
     return found.sloping(picked(condition, left.slope, right.slope))

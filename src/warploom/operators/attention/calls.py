@@ -30,6 +30,7 @@ from ..spec.gpu import EMULATED, HOPPER, check_gpu, gpu_of
 from ..spec.problem import TMA_BYTES
 from ..views import copy_into, new_array, restrided
 from ..workspace import fill, of_stream
+from .function_arguments import naming_captured
 from .functional import Functional
 from .machine import (
     CALLED,
@@ -311,7 +312,8 @@ def launch_bound(
         tuple(arrays[name] for name in names), tuple(None if name in owned else name for name in names), request.numbers
     )
     on_cpu = request.views["q"].device == "cpu"
-    launched = launch(program, bound, machine=(machine or H200(sms=EMULATED_SMS)) if on_cpu else None)
+    with naming_captured(request.of):
+        launched = launch(program, bound, machine=(machine or H200(sms=EMULATED_SMS)) if on_cpu else None)
     if launched is not None:
         warn_spills(launched.launch.kernel.resources.spill_stores, program)
     copied = any(arrays[name].pointer != given.pointer for name, given in request.views.items())

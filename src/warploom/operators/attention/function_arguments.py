@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from ...errors import ArgumentError
+from ...errors import ArgumentError, OutOfBoundsError
+from ...kernels.hopper import attention_functions
 from ...kernels.hopper.attention_config import LOG2_E, Attention
 from ...runtime.arrays import ArrayView
 from ..dispatch_hook import refuse_gradients
@@ -37,3 +40,23 @@ def with_functions(
     if score_mod is not None:
         numbers = numbers | {"scale": LOG2_E, "inner": numbers["scale"] / LOG2_E}
     return of, numbers
+
+
+@contextmanager
+def naming_captured(of: Any) -> Iterator[None]:
+    """Where emulation stops at a read outside of a captured array, name the array and the caller's function instead of
+    the kernel's parameter and the line that emits all such reads."""
+    try:
+        yield
+    except OutOfBoundsError as error:
+        found = re.search(r"\b(score|mask)_(\d+)\b", error.what)
+        reads = attention_functions.__name__.rpartition(".")[2]
+        function = None if found is None else getattr(of, f"{found[1]}_mod", None)
+        if found is None or function is None or reads not in str(error.where):
+            raise
+        dtype, shape, _ = function.arrays[int(found[2])]
+        array = f"the captured array of {dtype} with the shape {shape}"
+        error.what = f"{found[1]}_mod reads outside of an array: {error.what.replace(found[0], array)}"
+        error.where = function.where or error.where
+        error.hint = "the function is called with each query and key: clamp the index, or make the array as long"
+        raise
