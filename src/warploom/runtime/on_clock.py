@@ -13,7 +13,7 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ArgumentError, WarploomError
+from ..errors import ArgumentError, DeadlockError, WarploomError
 from ..isa import arch
 from .bind import Shape, bind
 from .dispatch import complete, look, sort_out
