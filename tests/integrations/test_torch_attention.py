@@ -42,7 +42,7 @@ def exact(q, k, v, sinks):
     return torch.softmax(scores, -1)[..., :-1] @ v.repeat_interleave(2, 1)
 
 
-@pytest.mark.sample(1, all=2)
+@pytest.mark.sample(0, all=2)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("head_dim", [64, 128])
 @pytest.mark.parametrize("hidden", [-torch.inf, torch.finfo(torch.float32).min])

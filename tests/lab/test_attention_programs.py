@@ -63,7 +63,9 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Session:
     fake = types.SimpleNamespace(**{name: getattr(torch, name) for name in ("Tensor", "equal", "randn_like")})
     fake.cuda = types.SimpleNamespace(synchronize=lambda: None)
     monkeypatch.setattr(attention_session, "torch", fake)
-    asked = argparse.Namespace(seconds=0.1, variants=False, candidates=False, swept="", protocols="alone,interleaved")
+    asked = argparse.Namespace(
+        seconds=0.1, variants=False, candidates=False, swept="", peers="", protocols="alone,interleaved"
+    )
     return Session(asked, Gpu(), PowerMeter(), Watchdog(lambda who: None))  # type: ignore[arg-type]
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from ...isa.dtypes import f32, u32, u64
 from ...lang import ptx, reg
@@ -24,11 +24,20 @@ from ..tile.roles import WARP
 from ..tile.sizes import ACC_ATOM_N
 from .activations import FUNCTIONS
 from .spec import Fusion
-from .tile_vectors import TileVectors
 
 SPARE_REGS = 64
 """Registers for values loaded ahead, by default."""
 _PAIR = range(2)
+
+
+class Ahead(Protocol):
+    """Vectors that were loaded before a tile's main loop, such as `tile_vectors.TileVectors`."""
+
+    def release(self) -> None: ...
+
+    def near(self, row: Register) -> list[Register]: ...
+
+    def along(self, name: str, first: int, atoms: int) -> list[list[Register]]: ...
 
 
 class Epilogue:
@@ -52,7 +61,7 @@ class Epilogue:
         self.scale_out: Register | None = None
         self.vectors_from: Register | None = None
         """First element of the vectors along the columns; in a grouped product, the group's first."""
-        self.ahead: TileVectors | None = None
+        self.ahead: Ahead | None = None
         """The vectors of the present tile, if they were loaded before its main loop."""
         self.largest: Register | None = None
         self._begun = False

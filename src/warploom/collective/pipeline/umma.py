@@ -56,8 +56,9 @@ class UmmaPipeline(TmaPipeline):
         self, state: State, tiles: object = None, stage_bytes: Register | None = None
     ) -> Stage:  # fmt: skip
         """Wait until the stage is empty. The leader expects the bytes of all CTAs that share the stage."""
+        loaded = self.stage_bytes if stage_bytes is None else stage_bytes
         ptx.mbarrier.wait(self.empty[state.index], state.phase)
-        stage, loaded = self.stage(state), self.stage_bytes if stage_bytes is None else stage_bytes
+        stage = self.stage(state)
         if self.group == 1:
             ptx.mbarrier.arrive_expect_tx(stage.full, loaded)
             return stage
