@@ -11,14 +11,15 @@ from warploom.types import f32, u32, u64
 ROWS = 144
 
 
-def sums(axis, longest=0, *, shared=50 << 10, meet=False):
+def sums(axis, longest=0, *, shared=50 << 10, meet=False, cluster=1):
     """CTA i adds up the first i rows, or the first `longest`, and writes one row. One CTA fits an SM.
 
     shared: words of shared memory. meet: all CTAs add to the first row.
     """
     grid = (ROWS, 1, 1) if axis == "x" else (1, ROWS, 1)
 
-    @kernel(in_specs=(Tile("M", 32, f32),), out_specs=(Tile("M", 32, f32),), grid=grid, block=32, arch="sm_90a")
+    @kernel(in_specs=(Tile("M", 32, f32),), out_specs=(Tile("M", 32, f32),), grid=grid, block=32, arch="sm_90a",
+            cluster=cluster)  # fmt: skip
     def program(X, Y):
         x, y = ptx.global_ptrs(X, Y)
         smem.array(u32, shared, align=128, name="occupied")
@@ -56,6 +57,10 @@ def test_the_first_stands_for_a_grid_whose_loops_do_not():
 
 def test_ctas_that_add_to_the_same_elements_are_sampled_too():
     assert len(recorded(sums("x", meet=True)).clusters) == sampling.SAMPLES
+
+
+def test_clusters_are_sampled_too_if_there_are_fewer_than_sms_but_more_than_a_wave():
+    assert len(recorded(sums("x", cluster=2)).clusters) == sampling.SAMPLES
 
 
 def test_the_recording_of_a_wave_says_that_its_first_cta_stands_for_all():

@@ -171,15 +171,16 @@ def _typical(machine: Machine, first: Recording, run: Callable[..., Any]) -> Rec
     """Return a recording of clusters that stand for the grid: of the first, unless the length of its loops depends on
     the place in a grid of more than a wave, and the last one does more or less.
 
-    In a wave of more clusters than SMs, the first one stands for all too, and its recording says so.
+    In a wave of more CTAs than SMs, the first cluster stands for all too, and its recording says so.
     """
     from ..timing import sampling
 
     grid, axes = machine.clusters_in_grid, sampling.axes_of_loops(machine.code.operations)
-    if not axes or machine.clusters_in_all <= machine.model.sms:
+    if not axes:
         return first
     if machine.clusters_in_all <= machine.places:
-        first.stands = "the first cluster stands for all of this wave, though the lengths of loops depend on %ctaid"
+        if math.prod(first.grid) > machine.model.sms:
+            first.stands = "the first cluster stands for all of this wave, though the lengths of loops depend on %ctaid"
         return first
 
     def recorded(numbers: Sequence[int]) -> Recording:
