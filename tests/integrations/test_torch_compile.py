@@ -14,6 +14,7 @@ nn, F = torch.nn, torch.nn.functional
 import warploom.torch  # noqa: E402
 from warploom.errors import ArgumentError  # noqa: E402
 from warploom.integrations.torch import compile as torch_compile  # noqa: E402
+from warploom.integrations.torch import compile_attention  # noqa: E402
 
 
 class Block(nn.Module):
@@ -122,3 +123,69 @@ assert torch.equal(compiled(x, q, t), {result})
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+class Attends(nn.Module):
+    def forward(self, q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.2, enable_gqa=True) + 1
+
+
+def attention_nodes(monkeypatch) -> list[tuple]:
+    """The arguments after q, k and v of each operator in a graph; the emulator takes the GPU's place."""
+    seen: list[tuple] = []
+    original = torch_compile.rewrite
+
+    def spy(graph):
+        count = original(graph)
+        seen.extend(node.args[3:] for node in graph.graph.nodes if node.target is torch.ops.warploom.attention.default)
+        return count
+
+    monkeypatch.setattr(torch_compile, "rewrite", spy)
+    monkeypatch.setattr(compile_attention, "runs_on", lambda device: True)
+    torch._dynamo.reset()
+    return seen
+
+
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+def test_attention_of_an_unmodified_model_is_the_operator(layout, monkeypatch):
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, heads, 20, 16).bfloat16() for heads in (4, 2, 2))
+    if layout == "bshd":
+        q, k, v = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v))
+    seen = attention_nodes(monkeypatch)
+    found = torch.compile(Attends(), backend="warploom", options={"inner": "eager"})(q, k, v)
+    assert seen == [(None, "top-left", 0.2, -1, -1, None, layout)]
+    assert found.stride() == q.stride()
+    torch.testing.assert_close(found, Attends()(q, k, v), atol=0.03, rtol=0.03)
+
+
+@pytest.mark.full
+def test_gradients_of_attention_are_those_of_torch(monkeypatch):
+    torch.manual_seed(0)
+    inputs = [torch.randn(1, heads, 20, 16).bfloat16().requires_grad_() for heads in (4, 2, 2)]
+    seen = attention_nodes(monkeypatch)
+    compiled = torch.compile(Attends(), backend="warploom", options={"inner": "aot_eager"})
+    found = torch.autograd.grad(compiled(*inputs).float().square().sum(), inputs)
+    assert len(seen) == 1
+    for one, other in zip(found, torch.autograd.grad(Attends()(*inputs).float().square().sum(), inputs), strict=True):
+        assert (one - other).abs().max() <= 0.03 * other.abs().max()
+
+
+@pytest.mark.parametrize("kind", ["mask", "dropout", "f32", "few rows", "other heads", "strided columns"])
+def test_attention_that_no_kernel_takes_is_left_to_torch(kind, monkeypatch):
+    torch.manual_seed(0)
+    rows, dtype = 4 if kind == "few rows" else 20, torch.float32 if kind == "f32" else torch.bfloat16
+    q, k, v = (torch.randn(1, 4, length, 16).to(dtype) for length in (rows, 20, 20))
+    more = {"attn_mask": torch.ones(rows, 20, dtype=torch.bool)} if kind == "mask" else {}
+    if kind == "other heads":
+        k, v = k[:, :1], v[:, :1]  # torch broadcasts them
+    if kind == "strided columns":
+        q = q.mT.contiguous().mT
+    dropout = 0.5 if kind == "dropout" else 0.0
+
+    def attend(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, **more)
+
+    seen = attention_nodes(monkeypatch)
+    found = torch.compile(attend, backend="warploom", options={"inner": "eager"})(q, k, v)
+    assert found.shape == q.shape and not seen

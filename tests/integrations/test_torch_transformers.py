@@ -133,6 +133,45 @@ def test_steps_that_generate_compiles_are_the_operator_in_one_graph(padded, monk
     assert torch.equal(found, model.generate(tokens, eos_token_id=63, **options))
 
 
+def compiled_nodes(model: Any, monkeypatch: Any, **options: Any) -> tuple[Any, list[list[str]]]:
+    """The compiled model, and the functions that each of its graphs calls; the emulator takes the GPU's place."""
+    monkeypatch.setattr(ours, "runs_on", torch.compiler.assume_constant_result(lambda device: device.type == "cpu"))
+    graphs: list[list[str]] = []
+
+    def backend(graph: Any, given: Any) -> Any:
+        graphs.append([str(node.target) for node in graph.graph.nodes if node.op == "call_function"])
+        return graph.forward
+
+    torch._dynamo.reset()
+    return torch.compile(attending(model), backend=backend, **options), graphs
+
+
+@torch.no_grad()
+@pytest.mark.sample(0, all=1)
+@pytest.mark.parametrize(("family", "dynamic"), [("Llama", False), ("Llama", True), ("Qwen3", False)])
+def test_a_compiled_prefill_is_the_operator_in_one_graph(family, dynamic, monkeypatch):
+    model = made(family)
+    compiled, graphs = compiled_nodes(model, monkeypatch, dynamic=dynamic, fullgraph=True)
+    for tokens in (torch.randint(3, 64, (2, 7)), torch.randint(3, 64, (2, 9))):
+        found = compiled(tokens).logits
+        assert close(found, model(tokens).logits, copy.deepcopy(model).float()(tokens).logits)
+    assert [nodes.count("warploom.attention") for nodes in graphs] == [2] * (1 if dynamic else 2)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["padded", pytest.param("window", marks=pytest.mark.slow), "packed"])
+def test_a_compiled_prefill_with_a_mask_is_torch_s(kind, monkeypatch):
+    model = made("Mistral", sliding_window=4) if kind == "window" else made()
+    tokens, hidden = torch.randint(3, 64, (2, 6)), torch.ones(2, 6, dtype=torch.long)
+    hidden[0, :2] = 0
+    more = {"attention_mask": hidden} if kind == "padded" else {}
+    if kind == "packed":
+        more = {"position_ids": torch.tensor([[0, 1, 2, 0, 1, 2]]), "use_cache": False}
+    compiled, graphs = compiled_nodes(model, monkeypatch)
+    assert torch.equal(compiled(tokens, **more).logits, model(tokens, **more).logits)
+    assert not any(name.startswith("warploom") for nodes in graphs for name in nodes)
+
+
 @torch.no_grad()
 def test_padded_sequences_are_computed_by_torch(calls):
     model = made()

@@ -143,7 +143,8 @@ def scaled_dot_product_attention(
     """torch's `scaled_dot_product_attention`, computed by this library if it has a kernel, else by torch.
 
     torch computes calls with a mask or dropout, other types, ranks other than (B, H, S, D), broadcast sizes, strided
-    head dimensions, head dimensions other than multiples of 8 up to 256, and devices other than Hopper.
+    head dimensions, head dimensions other than multiples of 8 up to 256, and devices other than Hopper. If queries lie
+    in memory as (B, S, H, D), so does the result.
     """
     own = (
         attn_mask is None and dropout_p == 0.0 and runs_on(query.device) and fit(query, key, value)
@@ -153,8 +154,17 @@ def scaled_dot_product_attention(
         return functional.scaled_dot_product_attention(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
-    found: Tensor = calls.attention(query, key, value, causal="top-left" if is_causal else False, scale=scale)
-    return found
+    tokens_first = tokens_before_heads(query)
+    q, k, v = (x.transpose(1, 2) for x in (query, key, value)) if tokens_first else (query, key, value)
+    found: Tensor = calls.attention(
+        q, k, v, causal="top-left" if is_causal else False, scale=scale, layout="bshd" if tokens_first else "bhsd"
+    )
+    return found.transpose(1, 2) if tokens_first else found
+
+
+def tokens_before_heads(query: Tensor) -> bool:
+    """True if queries (B, H, S, D) lie in memory as (B, S, H, D). The result does then, too, as torch's."""
+    return query.dim() == 4 and bool(query.stride(1) < query.stride(2))
 
 
 def fit(query: Tensor, key: Tensor, value: Tensor) -> bool:

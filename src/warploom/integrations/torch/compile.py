@@ -1,9 +1,10 @@
-"""`torch.compile(model, backend="warploom")`: Inductor, with products and their epilogues computed by this library.
+"""`torch.compile(model, backend="warploom")`: Inductor, with this library's products and attention.
 
     linear(x, w, b)                           ->   warploom::matmul(x, wᵀ, bias=b)
     activation(linear(x, w))                  ->   the same, activation=...
     activation(linear(x, w)) * y              ->   the same, gate=y
     residual + linear(x, w)                   ->   the same, c=residual, beta=1
+    scaled_dot_product_attention(q, k, v)     ->   warploom::attention (`compile_attention`)
 
 Dynamo's graph is rewritten before gradients and decompositions, so a training step benefits too (the operator has a
 gradient). Everything else is Inductor's. Products of 16-bit floats are replaced if TMA can address their rows.
@@ -21,10 +22,11 @@ from importlib.metadata import entry_points
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import fx
 
 from ...errors import ArgumentError
 from .arguments import SIXTEEN
+from .compile_attention import is_attention, replace_attention, value_of
 
 F = torch.nn.functional
 NAME = "warploom"
@@ -64,12 +66,16 @@ def register() -> None:
 
 
 def rewrite(graph: fx.GraphModule) -> int:
-    """Replace products by this library's operator, in place. Returns their number."""
+    """Replace products and attention by this library's operators, in place. Returns their number."""
     count = 0
     for node in list(graph.graph.nodes):
         if is_product(node):
             _replace(graph.graph, node, *_end_of(node))
-            count += 1
+        elif is_attention(node):
+            replace_attention(graph.graph, node)
+        else:
+            continue
+        count += 1
     if count:
         graph.graph.eliminate_dead_code()
         graph.graph.lint()
@@ -90,12 +96,6 @@ def is_product(node: fx.Node) -> bool:
         return False
     width = weight.shape[1]
     return isinstance(width, int) and width * x.element_size() % 16 == 0
-
-
-def value_of(node: Any) -> Tensor | None:
-    """The tensor, without memory, that a node represents."""
-    found = node.meta.get("example_value") if isinstance(node, fx.Node) else None
-    return found if isinstance(found, Tensor) else None
 
 
 def _end_of(product: fx.Node) -> tuple[fx.Node, dict[str, Any]]:

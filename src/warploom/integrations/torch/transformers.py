@@ -5,10 +5,11 @@
 
 A causal prefill is `attention`; one to sixteen new tokens after a cache are `attention_decode`, which reads the
 sequence lengths on the GPU, so that a CUDA graph of a step with a static cache stays valid. In a graph of
-`torch.compile`, such steps are the operator `warploom::attention_decode` if their mask was made outside the graph, as
-`generate` does with a static cache. SDPA computes everything else as before (padding, dropout, gradients, biases, a
-tracer, another GPU); `written_out` does with sinks or a softcap, which SDPA does not support. A model whose code tests
-whether its attention is "sdpa", as those with sparse attention do, keeps that name.
+`torch.compile`, a prefill without padding is the operator `warploom::attention`, and steps are the operator
+`warploom::attention_decode` if their mask was made outside the graph, as `generate` does with a static cache. SDPA
+computes everything else as before (padding, dropout, gradients, biases, a tracer, another GPU); `written_out` does with
+sinks or a softcap, which SDPA does not support. A model whose code tests whether its attention is "sdpa", as those with
+sparse attention do, keeps that name.
 """
 
 from __future__ import annotations
@@ -140,9 +141,11 @@ def _compares_with_sdpa(module: str) -> bool:
 
 def mask(**given: Any) -> Tensor | None:
     """SDPA's mask for a layer, like `transformers.masking_utils.sdpa_mask`; with LENGTHS if it hides only the keys
-    after each query."""
+    after each query. None for a whole causal sequence, also in a graph of torch.compile."""
     from transformers.masking_utils import causal_mask_function, sdpa_mask
 
+    if torch.compiler.is_dynamo_compiling() and _whole_sequence(given, causal_mask_function):
+        return None
     made: Tensor | None = sdpa_mask(**given)
     rows = given.get("q_length")
     if made is None or not isinstance(rows, int) or rows > MOST_ROWS or torch.compiler.is_compiling():
@@ -154,6 +157,22 @@ def mask(**given: Any) -> Tensor | None:
         made = made.contiguous()  # as `generate` makes it with a static cache; a copy would not have the attribute
         setattr(made, LENGTHS, _lengths(keys, made))
     return made
+
+
+def _whole_sequence(given: dict[str, Any], causal: Any) -> bool:
+    """True if each token sees all tokens before it and nothing else, known without the values of a tensor.
+
+    Below torch 2.14 `transformers` makes the mask of such a sequence in a graph, which no fast kernel reads.
+    """
+    offsets = (given.get("q_offset"), given.get("kv_offset", 0))  # no q_offset: old versions have positions instead
+    if given.get("mask_function") is not causal or given.get("attention_mask") is not None:
+        return False
+    if not given.get("allow_is_causal_skip", True):
+        return False
+    if any(each is None or isinstance(each, Tensor) or each != 0 for each in offsets):
+        return False
+    rows, window = given["q_length"], given.get("local_size")
+    return bool(1 < rows == given["kv_length"]) and (window is None or bool(rows < window))
 
 
 def _unpadded(padding: Tensor | None, keys: Tensor | int) -> bool:
@@ -187,7 +206,7 @@ def attend(
     asked = [name for name in OTHERWISE if more.get(name) is not None and more.get(name) is not False]
     scores = Scores(scaling, more.get("softcap"), more.get("s_aux"))
     traced = torch.compiler.is_compiling()
-    own = not asked and dropout == 0.0 and not (traced and getattr(attention_mask, LENGTHS, None) is None)
+    own = not asked and dropout == 0.0
     if own and computable(query, key, value, scaling) and not wanted(scores.sinks):
         found = (_traced if traced else _attend)(query, key, value, attention_mask, scores, causal)
         if found is not None:
@@ -287,12 +306,16 @@ def _attend(
 def _traced(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scores: Scores, causal: bool
 ) -> Tensor | None:
-    """In a graph: steps whose mask was made outside, as `generate` does with a static cache, are an operator."""
-    batch = query.shape[0]
-    if mask is None or mask.shape != (batch, 1, query.shape[2], key.shape[2]) or batch > MOST_GROUPS:
+    """In a graph: a sequence without a mask is an operator, and so are steps whose mask was made outside, as `generate`
+    does with a static cache."""
+    batch, _, rows, _ = query.shape
+    if mask is None:
+        inside = torch.compiler.is_dynamo_compiling() and rows > 1
+        return _attend(query, key, value, None, scores, causal) if inside else None
+    lengths = getattr(mask, LENGTHS, None)
+    if lengths is None or mask.shape != (batch, 1, rows, key.shape[2]) or batch > MOST_GROUPS:
         return None
     q, k, v = (each.transpose(1, 2) for each in (query, key, value))
-    lengths = getattr(mask, LENGTHS)
     options = {"sinks": scores.sinks, "scale": scores.scaling, "softcap": scores.softcap}
     found: Tensor = traced_decode(q, k, v, lengths, layout="bshd", **options)
     return found
