@@ -32,55 +32,57 @@ SWEPT = tuple(ForwardProblem(width, 4096, causal, "e4m3") for width in (128, 64,
 
 
 def candidates(case: ForwardProblem) -> dict[str, Config]:
-    """Candidates for the default, by name: in e4m3, the columns of `apart` and the tile sizes that fit with it."""
+    """Candidates for the default, by name: in e4m3, `promoted_columns` and the tile sizes that fit with it."""
     chosen = default(subject(case))
     if case.dtype != "e4m3":
         return {}
-    turns = "unordered" if chosen.ordered else "ordered"
-    found = {turns: replace(chosen, ordered=not chosen.ordered), "maxima not renewed": replace(chosen, renewed=False)}
+    turns = "unordered" if chosen.ping_pong else "ordered"
+    found = {turns: replace(chosen, ping_pong=not chosen.ping_pong)}
+    found["maxima not renewed"] = replace(chosen, raise_all_maxima=False)
     if case.head_dim == 256:
-        return found | {"apart 64": replace(chosen, apart=64), "never apart": replace(chosen, apart=0)}
-    last = replace(chosen, values_first=False)
-    found["never apart"] = replace(last, keys=128, key_stages=3, apart=0)
+        found["apart 64"] = replace(chosen, promoted_columns=64)
+        return found | {"never apart": replace(chosen, promoted_columns=0)}
+    last = replace(chosen, pv_first=False)
+    found["never apart"] = replace(last, tile_n=128, key_stages=3, promoted_columns=0)
     if case.head_dim == 128:
-        found["values last, 96 keys"] = replace(last, keys=96, key_stages=4)
-        found["apart 64, 128 keys"] = replace(last, keys=128, key_stages=3, apart=64)
-        found["64 keys"] = replace(chosen, keys=64, key_stages=4, value_stages=4)
-        found["64 keys, 3 consumers"] = replace(last, keys=64, consumers=3, apart=32)
+        found["values last, 96 keys"] = replace(last, tile_n=96, key_stages=4)
+        found["apart 64, 128 keys"] = replace(last, tile_n=128, key_stages=3, promoted_columns=64)
+        found["64 keys"] = replace(chosen, tile_n=64, key_stages=4, value_stages=4)
+        found["64 keys, 3 consumers"] = replace(last, tile_n=64, consumers=3, promoted_columns=32)
     if case.head_dim == 64:
-        found["values first"] = replace(chosen, values_first=True)
-        found["160 keys"] = replace(chosen, keys=160, key_stages=3)
-        found["192 keys"] = replace(chosen, keys=192, key_stages=3, value_stages=2)
-        found["96 keys"] = replace(chosen, keys=96)
-        found["64 keys, 3 consumers"] = replace(chosen, keys=64, consumers=3, apart=64)
+        found["values first"] = replace(chosen, pv_first=True)
+        found["160 keys"] = replace(chosen, tile_n=160, key_stages=3)
+        found["192 keys"] = replace(chosen, tile_n=192, key_stages=3, value_stages=2)
+        found["96 keys"] = replace(chosen, tile_n=96)
+        found["64 keys, 3 consumers"] = replace(chosen, tile_n=64, consumers=3, promoted_columns=64)
     return found
 
 
 def configurations(case: ForwardProblem, variants: bool, swept: bool = False) -> dict[str, Config]:
     """Our contenders by name; with `swept`, candidates instead of variants."""
     chosen = default(subject(case))
-    turns = "unordered" if chosen.ordered else "ordered"
+    turns = "unordered" if chosen.ping_pong else "ordered"
     if not (variants or swept):
         return {"warploom": chosen}
     if swept:
         others = candidates(case)
     elif case.dtype == "e4m3":
         others = {
-            "exact": replace(chosen, guarded=False), turns: replace(chosen, ordered=not chosen.ordered),
-            **({"96 keys": replace(chosen, keys=96), "64 keys": replace(chosen, keys=64)}
-               if case.head_dim < 256 else {"apart 64": replace(chosen, apart=64)}),
+            "exact": replace(chosen, guarded=False), turns: replace(chosen, ping_pong=not chosen.ping_pong),
+            **({"96 keys": replace(chosen, tile_n=96), "64 keys": replace(chosen, tile_n=64)}
+               if case.head_dim < 256 else {"apart 64": replace(chosen, promoted_columns=64)}),
         }  # fmt: skip
     else:
         others = {
             "exact": replace(chosen, guarded=False),
-            turns: replace(chosen, ordered=not chosen.ordered),
-            "maxima not renewed": replace(chosen, renewed=False),
-            **({"one slot": replace(chosen, query_slots=1)} if case.head_dim == 128 else {}),
-            **({"3 x 96": Config(keys=96, consumers=3, key_stages=4, value_stages=4),
-                "3 x 80": Config(keys=80, consumers=3, key_stages=4, value_stages=4),
-                "2 x 128": Config(keys=128, key_stages=4, value_stages=4),
-                "2 x 176": Config(keys=176, key_stages=2, value_stages=2)} if case.head_dim == 64 else {}),
-            **({"80 keys": replace(chosen, keys=80)} if case.head_dim == 256 else {}),
+            turns: replace(chosen, ping_pong=not chosen.ping_pong),
+            "maxima not renewed": replace(chosen, raise_all_maxima=False),
+            **({"one slot": replace(chosen, query_stages=1)} if case.head_dim == 128 else {}),
+            **({"3 x 96": Config(tile_n=96, consumers=3, key_stages=4, value_stages=4),
+                "3 x 80": Config(tile_n=80, consumers=3, key_stages=4, value_stages=4),
+                "2 x 128": Config(tile_n=128, key_stages=4, value_stages=4),
+                "2 x 176": Config(tile_n=176, key_stages=2, value_stages=2)} if case.head_dim == 64 else {}),
+            **({"80 keys": replace(chosen, tile_n=80)} if case.head_dim == 256 else {}),
         }  # fmt: skip
     found = {f"warploom {name}": other for name, other in others.items() if other != chosen and builds(case, other)}
     return {"warploom": chosen} | found

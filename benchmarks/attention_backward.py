@@ -63,19 +63,21 @@ def backward_candidates(case: ForwardProblem) -> dict[str, BackwardChoice]:
     others: dict[str, dict[str, Any]]
     if case.head_dim > 128:
         parts = first.parts(subject(case))
-        once, whole = {"ds_stages": 1, "together": parts}, {"tile": 32, "together": parts, "values": True}
+        once = {"ds_stages": 1, "parts_per_add": parts}
+        whole = {"tile_m": 32, "parts_per_add": parts, "compute_dv": True}
         others = {"one addition": once, "one addition, any order": once | {"deterministic": False}}
-        others |= {"one dS": {"ds_stages": 1}, "one stage": {"stages": 1}, "32 queries": {"tile": 32}}
-        others |= {"32 queries, one addition": once | {"tile": 32}, "one stage, one addition": once | {"stages": 1}}
+        others |= {"one dS": {"ds_stages": 1}, "one stage": {"stages": 1}, "32 queries": {"tile_m": 32}}
+        others |= {"32 queries, one addition": once | {"tile_m": 32}, "one stage, one addition": once | {"stages": 1}}
         others |= {f"one kernel, {n} stages": whole | {"stages": n} for n in (2, 3)}
         others |= {"one kernel, one dS": whole | {"stages": 3, "ds_stages": 1}}
-        others |= {"one kernel, early dV": whole | {"stages": 3, "early": True}}
+        others |= {"one kernel, early dV": whole | {"stages": 3, "dv_overlaps_ds": True}}
     elif case.head_dim > 64:
-        others = {"two dS": {"ds_stages": 2}, "64 queries, early dV": {"tile": 64, "ds_stages": 2, "early": True}}
+        early = {"ds_stages": 2, "dv_overlaps_ds": True}
+        others = {"two dS": {"ds_stages": 2}, "64 queries, early dV": {"tile_m": 64, **early}}
     else:
-        others = {"one dS": {"ds_stages": 1}, "96 queries": {"tile": 96}, "64 queries": {"tile": 64}}
-        others |= {"96 queries, early dV": {"tile": 96, "early": True}}
-        others |= {"64 queries, 4 stages": {"tile": 64, "stages": 4}}
+        others = {"one dS": {"ds_stages": 1}, "96 queries": {"tile_m": 96}, "64 queries": {"tile_m": 64}}
+        others |= {"96 queries, early dV": {"tile_m": 96, "dv_overlaps_ds": True}}
+        others |= {"64 queries, 4 stages": {"tile_m": 64, "stages": 4}}
     for name, fields in others.items():
         found[f"five, {name}"] = BackwardChoice(replace(first, **fields))
     return {name: each for name, each in found.items() if each.config.fits(subject(case)) and builds(case, each)}
@@ -84,7 +86,7 @@ def backward_candidates(case: ForwardProblem) -> dict[str, BackwardChoice]:
 def builds(case: ForwardProblem, choice: BackwardChoice) -> bool:
     """True if registers hold what the kernel adds up: both gradients of a key only in narrow enough heads."""
     of = subject(case)
-    return not (choice.config.values and choice.config.keys) or of.depth + of.columns <= MOST_COLUMNS
+    return not (choice.config.compute_dv and choice.config.compute_dk_dq) or of.depth + of.columns <= MOST_COLUMNS
 
 
 def build(case: ForwardProblem, candidates: bool) -> None:

@@ -31,8 +31,8 @@ from warploom.operators.spec.gpu import EMULATED, gpu_of
 SWEPT = (
     DecodeProblem(16, 8192), DecodeProblem(1, 65536), DecodeProblem(1, 1024), DecodeProblem(1, 8192),
     DecodeProblem(4, 4096), DecodeProblem(32, 2048), DecodeProblem(16, 8192, page=16), DecodeProblem(16, 8192, page=64),
-    DecodeProblem(16, 8192, page=1), DecodeProblem(16, 8192, narrow=True),
-    DecodeProblem(64, 8192, page=16, narrow=True),
+    DecodeProblem(16, 8192, page=1), DecodeProblem(16, 8192, fp8_kv=True),
+    DecodeProblem(64, 8192, page=16, fp8_kv=True),
 )  # fmt: skip
 """Cases that distinguish the candidates."""
 SHORT = (
@@ -50,28 +50,28 @@ def candidates(case: DecodeProblem) -> dict[str, DecodeConfig]:
     """Candidates for the default, by name; `EXPECTED` has the gain in microseconds that was expected of each."""
     chosen = _chosen(case)
     found = {"constant lengths": replace(chosen, constant_lengths=True)}
-    if not case.narrow and case.batch * case.kv_heads <= CLUSTERED:
-        few = replace(chosen, copy_rows=min(chosen.copy_rows, 64), exchanged=min(128, case.dim))
+    if not case.fp8_kv and case.batch * case.kv_heads <= CLUSTERED:
+        few = replace(chosen, copy_rows=min(chosen.copy_rows, 64), exchange_columns=min(128, case.dim))
         for cluster in (4, 8, 16):
             one = replace(few, cluster=cluster, stages=2 if case.length <= 2 * 64 * cluster else 3)
             found |= {f"clusters of {cluster}": one}
             found |= {f"clusters of {cluster}, constant lengths": replace(one, constant_lengths=True)}
     if case.dim > 128:
-        return found | {"in one round": replace(chosen, stages=chosen.stages - 1, exchanged=128)}
-    if case.narrow:
-        return found | {"in two rounds": replace(chosen, stages=chosen.stages + 1, exchanged=64)}
-    small = chosen if chosen.stages <= 3 else replace(chosen, stages=3, exchanged=32)
-    two = replace(small, residents=2, loaders=min(2, small.loaders))
+        return found | {"in one round": replace(chosen, stages=chosen.stages - 1, exchange_columns=128)}
+    if case.fp8_kv:
+        return found | {"in two rounds": replace(chosen, stages=chosen.stages + 1, exchange_columns=64)}
+    small = chosen if chosen.stages <= 3 else replace(chosen, stages=3, exchange_columns=32)
+    two = replace(small, ctas_per_sm=2, producer_warps=min(2, small.producer_warps))
     found |= {
         "two residents": two,
-        "two residents, constant lengths": replace(two, together=8, constant_lengths=True),
-        "3 stages": replace(small, stages=3, together=8, exchanged=32),
-        "in one round": replace(chosen, stages=5, together=8, exchanged=128),
-        "few": replace(small, stages=2, together=16, exchanged=128),
-        "few, two residents": replace(two, stages=2, together=16, exchanged=128),
+        "two residents, constant lengths": replace(two, splits_per_read=8, constant_lengths=True),
+        "3 stages": replace(small, stages=3, splits_per_read=8, exchange_columns=32),
+        "in one round": replace(chosen, stages=5, splits_per_read=8, exchange_columns=128),
+        "few": replace(small, stages=2, splits_per_read=16, exchange_columns=128),
+        "few, two residents": replace(two, stages=2, splits_per_read=16, exchange_columns=128),
     }  # fmt: skip
     if chosen.copies > 1:
-        found |= {f"{loaders} loaders": replace(chosen, loaders=loaders) for loaders in (4, 8)}
+        found |= {f"{loaders} loaders": replace(chosen, producer_warps=loaders) for loaders in (4, 8)}
     distinct = {config: name for name, config in reversed(found.items()) if config != chosen}
     return {name: config for config, name in reversed(distinct.items())}
 
@@ -103,10 +103,10 @@ EXPECTED = {
 def clusters(case: DecodeProblem) -> dict[str, DecodeConfig]:
     """The choice without a cluster, and with clusters of several sizes."""
     alone = replace(_chosen(case), cluster=0)
-    few = replace(alone, copy_rows=min(alone.copy_rows, 64), exchanged=min(128, case.dim))
+    few = replace(alone, copy_rows=min(alone.copy_rows, 64), exchange_columns=min(128, case.dim))
     found = {"no cluster": alone}
     for cluster in (2, 4, 8):
-        stages = 2 if case.length <= 2 * few.keys * cluster else 3
+        stages = 2 if case.length <= 2 * few.tile_n * cluster else 3
         found[f"clusters of {cluster}"] = replace(few, cluster=cluster, stages=stages)
     return found
 
@@ -126,8 +126,8 @@ def configurations(case: DecodeProblem, variants: bool, swept: str = "") -> dict
         others = clusters(case) if swept == "clusters" else candidates(case)
     else:
         others = {"no pdl": replace(chosen, pdl=False), "two stages less": replace(chosen, stages=chosen.stages - 2)}
-        if chosen.keys > 64:
-            others["64 keys"] = replace(chosen, keys=64, copy_rows=min(chosen.copy_rows, 64))
+        if chosen.tile_n > 64:
+            others["64 keys"] = replace(chosen, tile_n=64, copy_rows=min(chosen.copy_rows, 64))
     found = {f"warploom {name}": other for name, other in others.items() if other != chosen and builds(case, other)}
     return {"warploom": chosen} | found
 

@@ -28,7 +28,7 @@ from warploom.operators.spec.gpu import EMULATED
 CASES = (
     DecodeProblem(16, 8192), DecodeProblem(1, 65536), DecodeProblem(16, 8192, page=16), DecodeProblem(64, 8192),
     DecodeProblem(32, 2048), DecodeProblem(16, 8192, heads=64), DecodeProblem(4, 4096), DecodeProblem(1, 8192),
-    DecodeProblem(16, 8192, page=64), DecodeProblem(16, 8192, narrow=True), DecodeProblem(64, 8192, ragged=True),
+    DecodeProblem(16, 8192, page=64), DecodeProblem(16, 8192, fp8_kv=True), DecodeProblem(64, 8192, ragged=True),
     DecodeProblem(128, 1024), DecodeProblem(16, 8192, dim=64),
 )  # fmt: skip
 
@@ -36,10 +36,10 @@ CASES = (
 def candidates(case: DecodeProblem) -> dict[str, DecodeConfig]:
     """The library's choice and configurations that differ from it in a field or two."""
     chosen = choice(case, EMULATED)
-    found = {"chosen": chosen, "other shares": replace(chosen, aligned=not chosen.aligned)}
+    found = {"chosen": chosen, "other shares": replace(chosen, head_aligned=not chosen.head_aligned)}
     if case.page:
-        return found | {"prefetch none": replace(chosen, prefetched=0)}
-    return found | {"prefetch more": replace(chosen, prefetched=chosen.prefetched + 3)}
+        return found | {"prefetch none": replace(chosen, prefetch=0)}
+    return found | {"prefetch more": replace(chosen, prefetch=chosen.prefetch + 3)}
 
 
 def compiled(case: DecodeProblem, config: DecodeConfig) -> None:

@@ -97,8 +97,8 @@ def candidates(made: AttentionOperands, of: Functions, mask: Any) -> dict[str, C
     q, k, v = made.q, made.k, made.v
     causal: dict[str, Any] = {"causal": True, "mask_mod": of.same}
     tiles = {
-        64: Config(keys=64, key_stages=4, value_stages=4, renewed=True),
-        96: Config(keys=96, key_stages=3, value_stages=3, renewed=True), 128: Config(renewed=True),
+        64: Config(tile_n=64, key_stages=4, value_stages=4, raise_all_maxima=True),
+        96: Config(tile_n=96, key_stages=3, value_stages=3, raise_all_maxima=True), 128: Config(raise_all_maxima=True),
     }  # fmt: skip
     options = {f"warploom, {keys} keys": {"block_mask": mask, "config": tiles[keys]} for keys in (64, 128)}
     options |= {f"warploom causal, {keys} keys": causal | {"config": tiles[keys]} for keys in (64, 96)}

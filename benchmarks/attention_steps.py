@@ -26,10 +26,12 @@ OUT = Path(__file__).resolve().parent / "results" / "emulator" / "attention-step
 HEADS, LENGTH = 16, 4096
 Row = dict[str, Any]
 STEPS = {
-    "one kernel": Config(consumers=1, key_stages=2, query_slots=1, guarded=False, ordered=False, weighed=False),
-    "two consumers": Config(key_stages=2, query_slots=1, guarded=False, ordered=False, weighed=False),
-    "turns": Config(key_stages=2, query_slots=1, guarded=False, weighed=False),
-    "guarded softmax": Config(key_stages=2, query_slots=1),
+    "one kernel": Config(
+        consumers=1, key_stages=2, query_stages=1, guarded=False, ping_pong=False, rounded_row_sum=False
+    ),
+    "two consumers": Config(key_stages=2, query_stages=1, guarded=False, ping_pong=False, rounded_row_sum=False),
+    "turns": Config(key_stages=2, query_stages=1, guarded=False, rounded_row_sum=False),
+    "guarded softmax": Config(key_stages=2, query_stages=1),
     "next block early": Config(),
 }
 """Each step adds one change to the previous step."""

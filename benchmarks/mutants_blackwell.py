@@ -141,7 +141,7 @@ def subjects() -> dict[str, Subject]:
             gemm.build(gemm.Config(tile_n=32, stages=2)), lambda: (_normal(1280, 320), _normal(64, 320)), 4,
         ),
         "attention": (
-            attention.build(Attention(head_dim=64, value_dim=64), AttentionConfig(keys=64, stages=3)), _heads, 1,
+            attention.build(Attention(head_dim=64, value_dim=64), AttentionConfig(tile_n=64, stages=3)), _heads, 1,
         ),
         "mxfp8": (block_scaled.build(block_scaled.Config(stages=2)), _scaled, 1),
         "grouped": (grouped.build(config=Config(128, 32, 2), limits="offsets"), _groups, 1),

@@ -100,7 +100,7 @@ def subjects() -> dict[str, tuple[Callable[[], Any], Callable[[], tuple[Any, ...
         ),
         "nvfp4": (lambda: block_scaled.build(nvfp4), lambda: _scaled(384, 12, 0x20, 0x40, np.uint8), 2),
         "attention": (
-            lambda: attention.build(Attention(head_dim=64, value_dim=64), AttentionConfig(keys=64, stages=3)),
+            lambda: attention.build(Attention(head_dim=64, value_dim=64), AttentionConfig(tile_n=64, stages=3)),
             lambda: _heads(200, 170, 64), 1,
         ),
         "wide": (

@@ -96,7 +96,7 @@ def decode(row: Row, record: Record) -> Recorded:
     words = row["case"].split()
     heads, kv_heads = (int(one) for one in words[3].split("/"))
     case = DecodeProblem(
-        row["batch"], row["length"], 1, heads, kv_heads, int(words[6]), row["page"], narrow=words[-1] == "e4m3"
+        row["batch"], row["length"], 1, heads, kv_heads, int(words[6]), row["page"], fp8_kv=words[-1] == "e4m3"
     )
     if case.name != row["case"]:
         raise ValueError(f"{row['case']} is not {case.name}")

@@ -245,7 +245,7 @@ def attention_backward() -> Iterator[Point]:
         def recorded(record: Record, case: ForwardProblem = case) -> list[Recorded]:
             (b, h, n, _), of = case.sizes, subject(case)
             config = backward_config(of)
-            blocks = -(-n // config.rows)
+            blocks = -(-n // config.tile_n)
             if case.causal and blocks > MOST_BLOCKS:
                 raise ValueError(f"{blocks} blocks of keys differ: to record all of a head takes too long")
             padded = config.padded(n)

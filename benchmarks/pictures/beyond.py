@@ -50,7 +50,7 @@ def turns() -> str:
                                   traced.events(found, traced.RUN, warp=4 * (1 + me))])  # fmt: skip
             rows.append((f"threads of consumer {me}" if config.consumers > 1 else "its threads", bars))
         work = sum(e.busy[1] - e.busy[0] for e in traced.events(found, traced.MATRIX))
-        title = f"{said}: {config.rows} queries, 1024 keys   (tensor core busy {100 * work / found.end:.0f} %"
+        title = f"{said}: {config.tile_m} queries, 1024 keys   (tensor core busy {100 * work / found.end:.0f} %"
         panels.append(Panel(f"{title} of {found.end:,.0f} clocks)", rows, found.end))
     return traced.draw(panels, "clocks of an H200, by the package's model")
 
@@ -90,11 +90,11 @@ def gradient_products() -> str:
     of, length = Attention(), 400
     config = backward_config(of)
     kernel, padded = attention_backward.build(of, config), config.padded(length)
-    sizes = {"B": 1, "S": length, "T": config.rows, "H": 1, "G": 1, "P": padded,
+    sizes = {"B": 1, "S": length, "T": config.tile_n, "H": 1, "G": 1, "P": padded,
              "W": config.sum_elements(of, padded), "places": config.turns(1, padded)}  # fmt: skip
     found = traced.traced(kernel, *zeros_for(kernel, sizes), out=outputs_for(kernel, sizes), scale=1.0, factor=1.0,
                           section=1)  # fmt: skip
-    depths = (of.depth, of.columns, config.tile, config.rows, config.tile)
+    depths = (of.depth, of.columns, config.tile_m, config.tile_n, config.tile_m)
     kinds = [kind for kind, depth in enumerate(depths) for _ in range(depth // 16)]  # of a tile, in order
     rows: list[Row] = []
     for kind, name in enumerate(("S = K Q", "dP = V dO", "dV += P dO", "dQ = K dS", "dK += dS Q")):
@@ -109,7 +109,7 @@ def gradient_products() -> str:
         rows.append((f"threads of consumer {me}", traced.joined([(e.start, e.clocks, TILES[2 * me]) for e in runs])))
     work = sum(e.busy[1] - e.busy[0] for e in traced.events(found, traced.MATRIX))
     busy = f"tensor core busy {100 * work / found.end:.0f} % of {found.end:,.0f} clocks"
-    title = f"{config.rows} keys, {length} queries   ({busy})"
+    title = f"{config.tile_n} keys, {length} queries   ({busy})"
     return traced.draw([Panel(title, rows, found.end)], "clocks of an H200, by the package's model")
 
 

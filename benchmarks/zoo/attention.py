@@ -41,16 +41,16 @@ LOG2_E = math.log2(math.e)
 def kernels() -> Iterator[tuple[str, Any, tuple[Any, ...], Any]]:
     """Name, kernel, function that makes its arguments, machine."""
     of = Decode(head_dim=64, value_dim=64, paged=True)
-    config = replace(decode_config(of, 16, 16), stages=2, exchanged=64)
+    config = replace(decode_config(of, 16, 16), stages=2, exchange_columns=64)
     paged = partial(decode, config.block_elements(of))
     yield "attention_decode", attention_decode.build(of, config), (paged,), H200(sms=3)
-    backward = BackwardConfig(tile=64)
+    backward = BackwardConfig(tile_m=64)
     yield "attention_backward", attention_backward.build(NARROW, backward), (gradients,), H200(sms=2)
     for name, given in (("attention_forward", NARROW), ("attention_e4m3", replace(NARROW, dtype=e4m3))):
-        tiled = Config(keys=32, key_stages=2, value_stages=2, apart=given.columns if given.narrow else 0)
+        tiled = Config(tile_n=32, key_stages=2, value_stages=2, promoted_columns=given.columns if given.fp8 else 0)
         kernel, problems = attention.build(given, tiled), ((3, 140), (3, 120), (3, 50), (5, 20))
         yield name, kernel, tuple(partial(forward, given, *problem) for problem in problems), H200(sms=1)
-        given = replace(given, above=True)
+        given = replace(given, window_right=True)
         kernel, ends = attention.build(given, tiled), ((3, 200, 165), (2, 80, 15), (3, 60, 35), (5, 20, 20))
         yield f"{name}_causal", kernel, tuple(partial(forward, given, *problem) for problem in ends), H200(sms=1)
     yield from edges()
@@ -58,14 +58,14 @@ def kernels() -> Iterator[tuple[str, Any, tuple[Any, ...], Any]]:
 
 def edges() -> Iterator[tuple[str, Any, tuple[Any, ...], Any]]:
     """Forward kernels with a masked edge on either side, and with packed sequences."""
-    tiled = Config(keys=32, key_stages=2, value_stages=2)
-    given = replace(NARROW, above=True, below=True)
+    tiled = Config(tile_n=32, key_stages=2, value_stages=2)
+    given = replace(NARROW, window_right=True, window_left=True)
     windows = (
         (3, 300, 265, 33), (3, 300, 265, 97), (3, 330, 265, 65), (2, 80, 15, -30), (5, 20, 20, -99), (3, 140, 80, -130),
     )  # fmt: skip
     problems = tuple(partial(forward, given, *problem) for problem in windows)
     yield "attention_window", attention.build(given, tiled), problems, H200(sms=1)
-    given = replace(NARROW, above=True, varlen=True)
+    given = replace(NARROW, window_right=True, varlen=True)
     lengths = (
         ((100, 200), (130, 130), (20, 20)),
         ((64, 100), (60, 140), (0, 30), (3, 1)),
@@ -86,9 +86,9 @@ def sequences(lengths: tuple[tuple[int, int], ...]) -> tuple[Any, ...]:
 def forward(of: Attention, heads: int, keys: int, *last: int) -> tuple[Any, ...]:
     """100 queries per head: one block, partly out of bounds. last: query i sees keys up to i + last, then those from
     i + first on."""
-    dtype = ml_dtypes.float8_e4m3fn if of.narrow else ml_dtypes.bfloat16
+    dtype = ml_dtypes.float8_e4m3fn if of.fp8 else ml_dtypes.bfloat16
     q, k, v = (normal(1, rows, heads, 64, dtype=dtype) for rows in (100, keys, keys))
-    return STEEP * q, k, v, SCALE * LOG2_E, 1, *([1.0] if of.narrow else []), *last
+    return STEEP * q, k, v, SCALE * LOG2_E, 1, *([1.0] if of.fp8 else []), *last
 
 
 def normal(*shape: int, dtype: Any = ml_dtypes.bfloat16) -> np.ndarray:

@@ -90,7 +90,8 @@ CASES = (
     Case("few rows", small_m.build, lambda: _normal((5, 520), (136, 520)), (5, 136)),
     Case("groups", lambda: grouped.build(config=Config(128, 64, 4), limits="offsets"),
          lambda: (*_normal((200, 136), (3 * 72, 136)), np.array([70, 70, 200], np.int32)), (200, 72)),
-    *(Case(f"attention {wide}", lambda wide=wide: attention.build(Attention(head_dim=wide, value_dim=wide, above=True)),
+    *(Case(f"attention {wide}",
+           lambda wide=wide: attention.build(Attention(head_dim=wide, value_dim=wide, window_right=True)),
            lambda wide=wide: _normal((1, 130, 2, wide), (1, 150, 2, wide), (1, 150, 2, wide)), (1, 130, 2, wide),
            numbers={"scale": np.float32(0.18), "section": np.uint32(1), "last": np.int32(20)}, close=2**-6)
       for wide in (64, 128)),

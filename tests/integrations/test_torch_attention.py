@@ -235,7 +235,7 @@ def in_the_middle(b, h, i, j):
     return (j >= 64) & (j < 192) & (i >= 70)
 
 
-TILES = Config(keys=64, consumers=1, key_stages=2, value_stages=2)
+TILES = Config(tile_n=64, consumers=1, key_stages=2, value_stages=2)
 
 
 def masked(q, k, v, mask_mod):
@@ -274,7 +274,7 @@ def test_blocks_alone_are_a_mask_and_one_of_the_wrong_shape_is_refused():
     with pytest.raises(ArgumentTypeError):
         warploom.attention(q, k, v, block_mask=seen)
     with refused("argument", got="64 x 64"):
-        warploom.attention(q, k, v, block_mask=mask, config=Config(keys=96))
+        warploom.attention(q, k, v, block_mask=mask, config=Config(tile_n=96))
 
 
 def test_the_longest_blocks_begin_first_under_a_block_mask_as_under_a_causal_one():

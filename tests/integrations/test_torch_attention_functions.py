@@ -297,5 +297,5 @@ def test_what_masks_capture_has_no_gradient_and_that_is_said():
 def test_they_build_without_spills(dim: int):
     functions = {"score_mod": captured(other_for_odd_rows, "score_mod").function,
                  "mask_mod": captured(of_one_document, "mask_mod").function}  # fmt: skip
-    of = Attention(head_dim=dim, value_dim=dim, above=True, **functions)
+    of = Attention(head_dim=dim, value_dim=dim, window_right=True, **functions)
     assert not attention_backward.build(of).resources().serialisation_notes

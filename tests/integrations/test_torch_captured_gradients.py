@@ -173,7 +173,7 @@ def found_by(
     arrays = {f"score_{n}": each for n, each in enumerate(made.given) if each is not TABLE and wanted}
     found = gradients.gradients(
         dict(zip("qkv", tensors, strict=True)), out, lse.float(), grad, captured=tuple(arrays),
-        choice=BackwardChoice(BackwardConfig(tile=32)), score_mod=function(*read), **(PLAIN | options),
+        choice=BackwardChoice(BackwardConfig(tile_m=32)), score_mod=function(*read), **(PLAIN | options),
     )  # fmt: skip
     sums = [found.captured[name][: each.numel()].view(each.shape) for name, each in arrays.items()]
     return [found.dq, found.dk, found.dv, *sums]

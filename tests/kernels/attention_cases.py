@@ -16,7 +16,7 @@ from warploom.runtime.machine import H200
 from warploom.types import bf16
 
 NUMPY = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "e4m3": ml_dtypes.float8_e4m3fn}
-SMALL = Config(keys=64, consumers=2, key_stages=2, value_stages=2)
+SMALL = Config(tile_n=64, consumers=2, key_stages=2, value_stages=2)
 """Tiles of 64 keys, so that short sequences have several of them; rings that wrap around at once."""
 VALUE = 1.25
 """Of keys with all the weight; it has few bits."""
@@ -92,9 +92,9 @@ def run(
     scale = of.head_dim**-0.5
     numbers: dict[str, Any] = {
         "scale": (cap or scale) * LOG2_E,
-        "section": section_ or section(of, of.above, k.shape[1], q.shape[2], k.shape[2]),
+        "section": section_ or section(of, of.window_right, k.shape[1], q.shape[2], k.shape[2]),
         **({"inner": scale / cap} if cap is not None else {}),
-        **({"v_factor": 1.0} if of.narrow and not of.scaled else {}),
+        **({"v_factor": 1.0} if of.fp8 and not of.scaled else {}),
         **({"last": last} if last is not None else {}), **({"first": first} if first is not None else {}),
     }  # fmt: skip
     kernel = built(of, config or default(of))
@@ -122,9 +122,9 @@ def operands(
 def jumping(levels: tuple[int, ...], of: Attention, config: Config) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Scores that are, as powers of 2, near one level in each tile; the first level in the tile that is read first."""
     draw = np.random.default_rng(1)
-    keys, dtype = config.keys, NUMPY[of.dtype.name]
-    q = np.zeros((1, config.rows, 1, of.head_dim))
-    q[..., 0] = unit = 16 if of.narrow else 1  # a level is beyond the largest e4m3
+    keys, dtype = config.tile_n, NUMPY[of.dtype.name]
+    q = np.zeros((1, config.tile_m, 1, of.head_dim))
+    q[..., 0] = unit = 16 if of.fp8 else 1  # a level is beyond the largest e4m3
     k = draw.standard_normal((1, keys * len(levels), 1, of.head_dim)) * 0.1
     for tile, level in enumerate(reversed(levels)):
         k[0, keys * tile : keys * (tile + 1), 0, 0] = level / LOG2_E * of.head_dim**0.5 / unit

@@ -58,7 +58,7 @@ def launch(
     cleared = tuple(name for name in arrays if choice.clears(name))
     packed = () if ends is None else (ends[0],)
     before = attention_backward_rows.build_rows(
-        of.dtype, of.value_dim, False, config.tile if packed else 0, cleared=cleared
+        of.dtype, of.value_dim, False, config.tile_m if packed else 0, cleared=cleared
     )
     wanted = [arrays[name] for name in ("lse2", "delta", *cleared)]
     reports = [before.emulate(*results, *packed, *wanted)]

@@ -18,7 +18,7 @@ class Cache:
     Attributes:
         queries, heads, dim: R; H and G; D and E.
         page: keys of a page; 0 for one place for each sequence.
-        narrow: k and v are e4m3.
+        fp8_kv: k and v are e4m3.
         options: `attention_decode`'s.
     """
 
@@ -28,7 +28,7 @@ class Cache:
     dim: tuple[int, int] = (64, 64)
     dtype: Any = ml_dtypes.bfloat16
     page: int = 0
-    narrow: bool = False
+    fp8_kv: bool = False
     options: dict[str, Any] = field(default_factory=dict)
 
     def arrays(self, seed: int = 0) -> dict[str, np.ndarray]:
@@ -39,7 +39,7 @@ class Cache:
         made = {name: draw.standard_normal((len(self.lengths), *shape)) for name, shape in shapes.items()}
         for row, length in enumerate(self.lengths):
             made["k"][row, length:] = made["v"][row, length:] = np.nan
-        cached = ml_dtypes.float8_e4m3fn if self.narrow else self.dtype
+        cached = ml_dtypes.float8_e4m3fn if self.fp8_kv else self.dtype
         return {name: array.astype(self.dtype if name == "q" else cached) for name, array in made.items()}
 
     def paged(self, k: np.ndarray, v: np.ndarray) -> dict[str, np.ndarray]:

@@ -16,7 +16,7 @@ from warploom.runtime.machine import H200
 from warploom.types import bf16, f16
 
 NARROW = Attention(head_dim=64, value_dim=64)
-CAUSAL = replace(NARROW, above=True)
+CAUSAL = replace(NARROW, window_right=True)
 ONE = replace(SMALL, consumers=1)
 ERROR = {"bf16": 4e-3, "f16": 6e-4}
 """P and O are rounded to the type once each."""
@@ -53,7 +53,7 @@ def test_queries_that_see_no_key_get_zeros_and_minus_infinity(queries: int, keys
 @pytest.mark.parametrize("first, last", [(-70, 0), (-5, 5), (-300, -100), (150, 200), (-1, 400)])
 @pytest.mark.sample(1, all=1)
 def test_a_window_with_both_edges(first: int, last: int, guarded: bool):
-    of = Attention(head_dim=64, value_dim=64, above=True, below=True)
+    of = Attention(head_dim=64, value_dim=64, window_right=True, window_left=True)
     assert_right(run(of, *operands(150, 330, of), replace(ONE, guarded=guarded), first=first, last=last))
 
 
@@ -62,7 +62,7 @@ def test_a_window_with_both_edges(first: int, last: int, guarded: bool):
 )
 @pytest.mark.sample(1, all=1)
 def test_head_dimensions_that_are_not_whole_panels_too(head_dim: int, value_dim: int):
-    of = Attention(head_dim=head_dim, value_dim=value_dim, above=True)
+    of = Attention(head_dim=head_dim, value_dim=value_dim, window_right=True)
     assert_right(run(of, *operands(70, 150, of), replace(default(of), consumers=1), last=80))
 
 
@@ -161,7 +161,7 @@ def test_outliers_in_a_channel():
 def test_the_chosen_configurations_build_without_spills_and_serialised_products(
     head_dim: int, value_dim: int, above: bool
 ):
-    of = Attention(head_dim=head_dim, value_dim=value_dim, above=above)
+    of = Attention(head_dim=head_dim, value_dim=value_dim, window_right=above)
     resources = built(of, default(of)).resources()
     assert not resources.serialisation_notes
     assert default(of).shared_bytes(of) <= 232448 - 1024
@@ -169,7 +169,7 @@ def test_the_chosen_configurations_build_without_spills_and_serialised_products(
 
 def test_evidence_can_name_what_it_was_built_from():
     """`Attention` has a field that is called as recipes call a type."""
-    of = Attention(dtype=f16, above=True)
+    of = Attention(dtype=f16, window_right=True)
     assert decode(encode(of)) == of
 
 

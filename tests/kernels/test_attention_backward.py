@@ -17,7 +17,8 @@ from warploom.operators.attention.captured import captured
 from warploom.types import f16
 
 NARROW, WIDE = Attention(head_dim=64, value_dim=64), Attention()
-SMALL = BackwardConfig(tile=64)
+WINDOW = {"window_right": True, "window_left": True}
+SMALL = BackwardConfig(tile_m=64)
 SCHEDULES = ["eager", "lazy", "random", "starve"]
 
 
@@ -58,37 +59,38 @@ class Run(Checked):
 @pytest.mark.parametrize("causal", [False, True])
 def test_any_lengths_are_right_and_clean_under_every_schedule(queries, keys, causal, schedule):
     last = keys - queries if causal else None
-    Run(replace(NARROW, above=causal), SMALL, queries, keys, last=last).check(schedule=schedule)
+    Run(replace(NARROW, window_right=causal), SMALL, queries, keys, last=last).check(schedule=schedule)
 
 
 @pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("config", [
-    backward_config(NARROW), replace(backward_config(NARROW), deterministic=False), BackwardConfig(tile=64, stages=4),
-    BackwardConfig(tile=96, early=True), BackwardConfig(tile=64, ds_stages=1),
+    backward_config(NARROW), replace(backward_config(NARROW), deterministic=False), BackwardConfig(tile_m=64, stages=4),
+    BackwardConfig(tile_m=96, dv_overlaps_ds=True), BackwardConfig(tile_m=64, ds_stages=1),
 ])  # fmt: skip
 def test_configurations_of_head_dimension_64(config):
-    Run(replace(NARROW, above=True), config, 150, 200, last=50).check()
+    Run(replace(NARROW, window_right=True), config, 150, 200, last=50).check()
 
 
 @pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("config", [
-    backward_config(WIDE), replace(backward_config(WIDE), deterministic=False), BackwardConfig(tile=64, early=True),
+    backward_config(WIDE), replace(backward_config(WIDE), deterministic=False),
+    BackwardConfig(tile_m=64, dv_overlaps_ds=True),
 ])  # fmt: skip
 def test_configurations_of_head_dimension_128(config):
-    Run(replace(WIDE, above=True, dtype=f16), config, 170, 130, last=-40).check()
+    Run(replace(WIDE, window_right=True, dtype=f16), config, 170, 130, last=-40).check()
 
 
 @pytest.mark.sample(1, all=1)
 @pytest.mark.parametrize("head_dim, value_dim", [(96, 72), (40, 40), (64, 128), (128, 64), (8, 16)])
 def test_head_dimensions(head_dim, value_dim):
-    of = Attention(head_dim=head_dim, value_dim=value_dim, above=True)
+    of = Attention(head_dim=head_dim, value_dim=value_dim, window_right=True)
     Run(of, backward_config(of), 70, 100, last=30).check()
 
 
 @pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("queries, keys, last", [(70, 300, 0), (300, 70, 0), (70, 100, -80)])
 def test_blocks_and_tiles_that_see_nothing_get_zeros(queries, keys, last):
-    Run(replace(NARROW, above=True), SMALL, queries, keys, last=last).check()
+    Run(replace(NARROW, window_right=True), SMALL, queries, keys, last=last).check()
 
 
 @pytest.mark.sample(0, all=1)
@@ -97,7 +99,7 @@ def test_blocks_and_tiles_that_see_nothing_get_zeros(queries, keys, last):
     (129, 300, -70, 0), (129, 300, 100, 171), (300, 70, -100, 30), (300, 150, -300, -100), (400, 130, -20, 20),
 ])  # fmt: skip
 def test_windows(queries, keys, first, last, above):
-    of = replace(NARROW, above=above, below=True)
+    of = replace(NARROW, window_right=above, window_left=True)
     Run(of, SMALL, queries, keys, first=first, last=last if above else None).check()
 
 
@@ -117,7 +119,7 @@ def test_keys_beyond_the_end_reach_nothing_where_all_scores_are_far_below_zero()
 @pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("sms, section, schedule", [(1, 1, "lazy"), (3, 2, "random"), (4, 1, "starve")])
 def test_sums_have_the_same_order_however_many_ctas_run_together(sms, section, schedule):
-    run = Run(replace(NARROW, above=True), SMALL, 80, 300, heads=(2, 2), last=220)
+    run = Run(replace(NARROW, window_right=True), SMALL, 80, 300, heads=(2, 2), last=220)
     usual = run.check()
     for one, other in zip(run.check(sms=sms, section=section, schedule=schedule, seed=3), usual, strict=True):
         assert one.tobytes() == other.tobytes()
@@ -128,7 +130,7 @@ def test_sums_have_the_same_order_however_many_ctas_run_together(sms, section, s
 def test_functions_that_change_nothing_give_the_same(queries, keys):
     same = captured(lambda s, b, h, i, j: s * 2 - s + 0 * (i - j), "score_mod").function
     all_ = captured(lambda b, h, i, j: i - j < 1000, "mask_mod").function
-    of = replace(NARROW, above=True, score_mod=same, mask_mod=all_)
+    of = replace(NARROW, window_right=True, score_mod=same, mask_mod=all_)
     Run(of, backward_config(of), queries, keys, heads=(2, 1), last=keys - queries).check(schedule="random")
 
 
@@ -136,7 +138,7 @@ def test_functions_that_change_nothing_give_the_same(queries, keys):
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("head_dim, value_dim, parts", [(192, 192, 3), (256, 256, 2), (136, 200, 3)])
 def test_wide_heads_have_a_kernel_of_their_own_for_dv(head_dim, value_dim, parts, schedule):
-    of = Attention(head_dim=head_dim, value_dim=value_dim, above=True)
+    of = Attention(head_dim=head_dim, value_dim=value_dim, window_right=True)
     config = backward_config(of)
     assert values_config(config) and config.parts(of) == parts
     Run(of, config, 70, 140, last=70).check(schedule=schedule)
@@ -146,7 +148,7 @@ def test_wide_heads_have_a_kernel_of_their_own_for_dv(head_dim, value_dim, parts
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("head_dim, value_dim", [(192, 128), (72, 200), (256, 64)])
 def test_wide_heads_have_one_kernel_if_registers_hold_dk_and_dv(head_dim, value_dim, schedule):
-    of = Attention(head_dim=head_dim, value_dim=value_dim, above=True)
+    of = Attention(head_dim=head_dim, value_dim=value_dim, window_right=True)
     config = backward_config(of)
     assert values_config(config) is None and config.fits(of)
     Run(of, config, 70, 140, last=70).check(schedule=schedule)
@@ -155,19 +157,19 @@ def test_wide_heads_have_one_kernel_if_registers_hold_dk_and_dv(head_dim, value_
 @pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_consumer_writes_all_its_parts_of_dq_before_one_addition(schedule):
-    of = Attention(head_dim=192, value_dim=128, above=True)
-    config = BackwardConfig(tile=32, stages=3, ds_stages=1, together=3)
+    of = Attention(head_dim=192, value_dim=128, window_right=True)
+    config = BackwardConfig(tile_m=32, stages=3, ds_stages=1, parts_per_add=3)
     assert config.fits(of) and values_config(config) is None
     Run(of, config, 70, 140, last=70).check(schedule=schedule)
 
 
 @pytest.mark.sample(1, all=1)
 @pytest.mark.parametrize("of", [
-    WIDE, replace(WIDE, above=True, below=True), NARROW, replace(NARROW, above=True, below=True),
-    replace(WIDE, head_dim=64, above=True, below=True), replace(WIDE, value_dim=64, above=True),
-    replace(WIDE, above=True, below=True, varlen=True), replace(NARROW, above=True, below=True, varlen=True),
-    replace(WIDE, head_dim=192, above=True, below=True), replace(WIDE, head_dim=256, value_dim=256, above=True),
-    replace(WIDE, head_dim=256, value_dim=256, above=True, below=True, varlen=True),
+    WIDE, replace(WIDE, **WINDOW), NARROW, replace(NARROW, **WINDOW),
+    replace(WIDE, head_dim=64, **WINDOW), replace(WIDE, value_dim=64, window_right=True),
+    replace(WIDE, varlen=True, **WINDOW), replace(NARROW, varlen=True, **WINDOW),
+    replace(WIDE, head_dim=192, **WINDOW), replace(WIDE, head_dim=256, value_dim=256, window_right=True),
+    replace(WIDE, head_dim=256, value_dim=256, varlen=True, **WINDOW),
 ])  # fmt: skip
 def test_it_builds_without_spills_and_serialised_products(of):
     config = backward_config(of)
@@ -199,7 +201,8 @@ def test_many_ctas_add_to_the_gradients_of_captured_arrays_without_a_race(schedu
     function = lambda s, b, h, i, j: s + heads[h] * (i - j) + keys[j] + queries[i] + both[i, j]  # noqa: E731
     read = captured(function, "score_mod")
     made = replace(read.function, wanted=(0, 1, 2, 3))
-    run = Run(replace(NARROW, above=True, score_mod=made), BackwardConfig(tile=32), 65, 129, heads=(2, 1), last=64)
+    of = replace(NARROW, window_right=True, score_mod=made)
+    run = Run(of, BackwardConfig(tile_m=32), 65, 129, heads=(2, 1), last=64)
     reports, found = run(schedule=schedule, captured=[x.ravel() for x in read.given])
     for report in reports:
         report.raise_on_findings()

@@ -19,7 +19,7 @@ LENGTHS = [(1, 1), (63, 129), (0, 7), (65, 64), (5, 0), (130, 70)]
 UNWRITTEN = 3
 """Rows after the last sequence."""
 TILE = 80
-SMALL = BackwardConfig(tile=64)
+SMALL = BackwardConfig(tile_m=64)
 
 
 def ends_of(lengths: list[int]) -> np.ndarray:
@@ -64,7 +64,7 @@ def run(
 @pytest.mark.parametrize("schedule", ["lazy", "eager", "random", "starve"])
 @pytest.mark.parametrize("causal", [False, True])
 def test_sequences_are_each_for_itself_and_clean_under_every_schedule(causal: bool, schedule: str) -> None:
-    of = replace(NARROW, above=causal)
+    of = replace(NARROW, window_right=causal)
     reports, errors, found = run(of, LENGTHS, edges=(0 if causal else None, None), schedule=schedule)
     for report in reports:
         report.raise_on_findings()
@@ -75,7 +75,7 @@ def test_sequences_are_each_for_itself_and_clean_under_every_schedule(causal: bo
 @pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("first, last", [(-70, 0), (-20, 33)])
 def test_a_window_of_each_sequence(first: int, last: int) -> None:
-    reports, errors, _ = run(replace(NARROW, above=True, below=True), LENGTHS, edges=(last, first))
+    reports, errors, _ = run(replace(NARROW, window_right=True, window_left=True), LENGTHS, edges=(last, first))
     for report in reports:
         report.raise_on_findings()
     assert max(errors) <= ERROR
@@ -84,7 +84,7 @@ def test_a_window_of_each_sequence(first: int, last: int) -> None:
 @pytest.mark.sample(0, all=1)
 @pytest.mark.parametrize("head_dim", [128, 96, 256])
 def test_head_dimensions(head_dim: int) -> None:
-    of = replace(NARROW, head_dim=head_dim, value_dim=head_dim, above=True)
+    of = replace(NARROW, head_dim=head_dim, value_dim=head_dim, window_right=True)
     reports, errors, _ = run(of, [(70, 100), (33, 20), (0, 5), (90, 131)], edges=(0, None), config=backward_config(of))
     for report in reports:
         report.raise_on_findings()

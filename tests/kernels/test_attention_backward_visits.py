@@ -22,8 +22,8 @@ from warploom.kernels.hopper.attention_backward_config import (
 from warploom.kernels.hopper.attention_config import LOG2_E
 from warploom.operators.attention.captured import captured
 
-NARROW = Attention(head_dim=64, value_dim=64, lists=True)
-SMALL = BackwardConfig(tile=64)
+NARROW = Attention(head_dim=64, value_dim=64, block_mask=True)
+SMALL = BackwardConfig(tile_m=64)
 SCHEDULES = ["eager", "lazy", "random", "starve"]
 FUNCTION = lambda s, b, h, i, j: s + 0 * i  # noqa: E731
 FUNCTIONS = {
@@ -37,15 +37,15 @@ FUNCTIONS = {
 def lists_of(sees, config):
     """The lists of a mask (batches or 1, heads or 1, queries, keys), tile by tile, as `attention_visits` says."""
     *outer, queries, keys = sees.shape
-    tiles, blocks = -(-queries // config.tile), -(-keys // config.rows)
+    tiles, blocks = -(-queries // config.tile_m), -(-keys // config.tile_n)
     visits, visited = np.full((*outer, blocks, tiles, 2), 2 * tiles - 1, np.int32), np.zeros((*outer, blocks), np.int32)
     visitors = np.zeros((*outer, tiles), np.int32)
     for line in np.ndindex(*outer):
         for block in range(blocks):
             for tile in reversed(range(tiles)):
-                here = sees[line][tile * config.tile :, block * config.rows :][: config.tile, : config.rows]
+                here = sees[line][tile * config.tile_m :, block * config.tile_n :][: config.tile_m, : config.tile_n]
                 if here.any():
-                    partly = here.size < config.tile * config.rows or not here.all()
+                    partly = here.size < config.tile_m * config.tile_n or not here.all()
                     visits[line][block, visited[line][block]] = 2 * tile + partly, visitors[line][tile]
                     visited[line][block] += 1
                     visitors[line][tile] += 1
@@ -111,7 +111,7 @@ def test_sums_in_any_order():
 @pytest.mark.parametrize("head_dim, value_dim", [(128, 128), (192, 128)])
 @pytest.mark.parametrize("scores", [False, True])
 def test_chosen_configurations(head_dim, value_dim, scores):
-    of = Attention(head_dim=head_dim, value_dim=value_dim, lists=True)
+    of = Attention(head_dim=head_dim, value_dim=value_dim, block_mask=True)
     of = replace(of, score_mod=captured(FUNCTION, "score_mod").function if scores else None)
     config = backward_config(replace(of, mask_mod=captured(FUNCTIONS["causal"], "mask_mod").function))
     Run("causal", 140, 200, of=of, config=config).check()
@@ -121,10 +121,10 @@ def test_whole_blocks_are_whole_numbers_of_tiles_of_all_configurations():
     mask, scores = captured(FUNCTIONS["causal"], "mask_mod").function, captured(FUNCTION, "score_mod").function
     for dim in range(8, 257, 8):
         for functions in ({}, {"mask_mod": mask}, {"score_mod": scores}, {"mask_mod": mask, "score_mod": scores}):
-            of = Attention(head_dim=dim, value_dim=dim, lists=True, **functions)
+            of = Attention(head_dim=dim, value_dim=dim, block_mask=True, **functions)
             config = backward_config(of)
             assert config.fits(of)
-            assert WHOLE_BLOCKS[0] % config.tile == 0 and WHOLE_BLOCKS[1] % config.rows == 0
+            assert WHOLE_BLOCKS[0] % config.tile_m == 0 and WHOLE_BLOCKS[1] % config.tile_m_n == 0
 
 
 @lru_cache
@@ -161,7 +161,7 @@ def test_blocks_with_wrong_turns_race_or_wait_for_ever(turns):
 @pytest.mark.sample(1, all=1)
 @pytest.mark.parametrize("dim", [64, 128, 256])
 def test_they_build_without_spills(dim):
-    of = Attention(head_dim=dim, value_dim=dim, lists=True)
+    of = Attention(head_dim=dim, value_dim=dim, block_mask=True)
     mask = captured(FUNCTIONS["window"], "mask_mod").function
     for each in (of, replace(of, mask_mod=mask)):
         for config in (backward_config(each), values_config(backward_config(each))):

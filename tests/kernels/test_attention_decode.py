@@ -54,19 +54,19 @@ CHOSEN = {
     "one round": (None, 0, False), "few": (3971, 0, False), "loaders": (None, 1, False),
     "three stages": (None, 16, False), "eight bits": (None, 0, True), "pages of eight bits": (None, 16, True),
 }  # fmt: skip
-"""Keys of a multiprocessor, of a page; narrow."""
+"""Keys of a multiprocessor, of a page; fp8_kv."""
 
 
 @pytest.mark.sample(1, all=1)
 @pytest.mark.parametrize("schedule", ["random", "eager", "lazy", "starve", "pct"])
 @pytest.mark.parametrize("lengths", [(65, 0, 3), (129,), (1, 127)], ids=str)
-@pytest.mark.parametrize("tokens, page, narrow", CHOSEN.values(), ids=CHOSEN)
+@pytest.mark.parametrize("tokens, page, fp8_kv", CHOSEN.values(), ids=CHOSEN)
 def test_what_is_chosen_for_heads_of_128_is_right_and_clean_at_short_ragged_lengths(
-    tokens: int | None, page: int, narrow: bool, lengths: tuple[int, ...], schedule: str
+    tokens: int | None, page: int, fp8_kv: bool, lengths: tuple[int, ...], schedule: str
 ):
-    config = decode_config(Decode(paged=bool(page), narrow=narrow), 2, page or None, tokens)
+    config = decode_config(Decode(paged=bool(page), fp8_kv=fp8_kv), 2, page or None, tokens)
     options = {"config": config, "constant_lengths": schedule == "pct"}
-    cache = Cache(lengths, heads=(2, 1), dim=(128, 128), page=page, narrow=narrow, options=options)
+    cache = Cache(lengths, heads=(2, 1), dim=(128, 128), page=page, fp8_kv=fp8_kv, options=options)
     assert_right(cache, schedule=schedule)
 
 
@@ -92,7 +92,7 @@ def test_a_cluster_that_cannot_divide_the_columns_is_refused():
 
 @pytest.mark.parametrize("together", [1, 2])
 def test_parts_are_added_up_in_as_many_rounds_as_it_takes(together: int):
-    config = replace(decode_config(Decode(head_dim=64, value_dim=64), 2, None, 100), together=together)
+    config = replace(decode_config(Decode(head_dim=64, value_dim=64), 2, None, 100), splits_per_read=together)
     assert_right(Cache((190,), heads=(2, 1), options={"config": config}))
 
 
@@ -169,12 +169,12 @@ def test_a_softcap():
 
 
 @pytest.mark.sample(1, all=1)
-@pytest.mark.parametrize("page, narrow", [(0, False), (16, True)])
-def test_maxima_that_grow_from_tile_to_tile(page: int, narrow: bool):
+@pytest.mark.parametrize("page, fp8_kv", [(0, False), (16, True)])
+def test_maxima_that_grow_from_tile_to_tile(page: int, fp8_kv: bool):
     """Scores of deviation 32: what was added up before a new maximum is scaled down by more than 2^8."""
-    config = decode_config(Decode(head_dim=64, value_dim=64, paged=bool(page), narrow=narrow), 2, page or None, 100)
+    config = decode_config(Decode(head_dim=64, value_dim=64, paged=bool(page), fp8_kv=fp8_kv), 2, page or None, 100)
     options = {"scale": 4.0, "config": config}
-    assert_right(Cache((300, 140), heads=(2, 1), page=page, narrow=narrow, options=options))
+    assert_right(Cache((300, 140), heads=(2, 1), page=page, fp8_kv=fp8_kv, options=options))
 
 
 def test_half_precision():
@@ -189,10 +189,10 @@ SCALES = {
 @pytest.mark.sample(1, all=1)
 @pytest.mark.parametrize(
     "cache",
-    [Cache((130, 33), narrow=True), Cache((130, 33), narrow=True, options=SCALES),
-     Cache((70, 300), 5, (8, 2), narrow=True, page=16, options={"k_scale": 0.5, "v_scale": 3.0}),
-     Cache((70,), 1, (2, 1), (48, 96), narrow=True), Cache((70,), 1, (2, 1), (128, 128), np.float16, narrow=True),
-     Cache((70,), 1, (2, 1), (256, 256), narrow=True)],
+    [Cache((130, 33), fp8_kv=True), Cache((130, 33), fp8_kv=True, options=SCALES),
+     Cache((70, 300), 5, (8, 2), fp8_kv=True, page=16, options={"k_scale": 0.5, "v_scale": 3.0}),
+     Cache((70,), 1, (2, 1), (48, 96), fp8_kv=True), Cache((70,), 1, (2, 1), (128, 128), np.float16, fp8_kv=True),
+     Cache((70,), 1, (2, 1), (256, 256), fp8_kv=True)],
     ids=str,
 )  # fmt: skip
 def test_a_cache_of_eight_bits(cache: Cache):
@@ -201,7 +201,7 @@ def test_a_cache_of_eight_bits(cache: Cache):
 
 def test_a_softcap_comes_after_the_scale_of_the_keys():
     options = {"softcap": 3.0, **{name: array[:1] for name, array in SCALES.items()}}
-    assert_right(Cache((70,), narrow=True, options=options), error=2e-2)
+    assert_right(Cache((70,), fp8_kv=True, options=options), error=2e-2)
 
 
 @pytest.mark.parametrize(
@@ -288,13 +288,19 @@ def test_what_does_not_fit_is_refused_before_anything_runs(shapes, more, error):
 
 
 FASTER = {
-    "early": {"early": True}, "ahead": {"ahead": True}, "two loaders": {"loaders": 2, "ahead": True},
-    "four": {"loaders": 4, "early": True, "ahead": True}, "several": {"several": 3}, "together": {"together": 2},
-    "exchanged 32": {"exchanged": 32}, "exchanged 128": {"exchanged": 128, "stages": 3}, "residents": {"residents": 2},
-    "aligned": {"aligned": True}, "eight loaders": {"loaders": 8}, "prefetched": {"prefetched": 3},
+    "early prologue": {"early_prologue": True}, "page index": {"prefetch_page_index": True},
+    "two producers": {"producer_warps": 2, "prefetch_page_index": True},
+    "four": {"producer_warps": 4, "early_prologue": True, "prefetch_page_index": True},
+    "three tiles": {"min_tiles_per_cta": 3}, "two splits": {"splits_per_read": 2},
+    "32 columns": {"exchange_columns": 32}, "128 columns": {"exchange_columns": 128, "stages": 3},
+    "two CTAs": {"ctas_per_sm": 2}, "aligned": {"head_aligned": True}, "eight producers": {"producer_warps": 8},
+    "prefetch": {"prefetch": 3},
     "used rows": {"used_rows": 2},
-    "constant lengths": {"constant_lengths": True, "residents": 2},
-    "all": {"early": True, "ahead": True, "loaders": 2, "several": 2, "together": 32, "stages": 2},
+    "constant lengths": {"constant_lengths": True, "ctas_per_sm": 2},
+    "all": {
+        "early_prologue": True, "prefetch_page_index": True, "producer_warps": 2, "min_tiles_per_cta": 2,
+        "splits_per_read": 32, "stages": 2,
+    },
 }  # fmt: skip
 
 
@@ -305,7 +311,7 @@ FASTER = {
 def test_every_way_to_load_and_to_share_is_right_and_clean(changes: dict[str, int], page: int, schedule: str):
     of = Decode(head_dim=64, value_dim=64, paged=bool(page))
     config = replace(decode_config(of, 2, page or None), **changes)
-    config = replace(config, loaders=min(config.loaders, of.panels * config.copies))
+    config = replace(config, producer_warps=min(config.producer_warps, of.panels * config.copies))
     assert_right(Cache((330, 1, 70), page=page, heads=(2, 1), options={"config": config}), schedule=schedule)
 
 
@@ -333,12 +339,12 @@ def test_the_same_bits_whatever_comes_first():
 @pytest.mark.parametrize("dim", [64, 128, 192, 256])
 @pytest.mark.parametrize("rows", [8, 32])
 @pytest.mark.parametrize("page", [None, 16, 64])
-@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize("fp8_kv", [False, True])
 @pytest.mark.parametrize("tokens", [None, 100])
 def test_the_chosen_configurations_build_without_spills_and_fit(
-    dim: int, rows: int, page: int | None, narrow: bool, tokens: int | None
+    dim: int, rows: int, page: int | None, fp8_kv: bool, tokens: int | None
 ):
-    of = Decode(head_dim=dim, value_dim=dim, paged=page is not None, narrow=narrow, scaled=narrow)
+    of = Decode(head_dim=dim, value_dim=dim, paged=page is not None, fp8_kv=fp8_kv, scaled=fp8_kv)
     config = decode_config(of, rows, page, tokens)
     config.check(page)
     resources = attention_decode.build(of, config).resources()
@@ -349,8 +355,8 @@ def test_the_chosen_configurations_build_without_spills_and_fit(
 def test_a_configuration_is_chosen_for_every_width_and_page():
     """Warps that load share out any number of panels."""
     for dim, value_dim in ((8, 8), (96, 40), (160, 96), (192, 128), (256, 64)):
-        for narrow in (False, True):
-            of = Decode(head_dim=dim, value_dim=value_dim, paged=True, narrow=narrow)
+        for fp8_kv in (False, True):
+            of = Decode(head_dim=dim, value_dim=value_dim, paged=True, fp8_kv=fp8_kv)
             for page in (1, 3, 8, 16, 64, 100):
                 for rows, tokens in ((1, None), (17, 10), (40, 5000)):
                     decode_config(of, rows, page, tokens).check(page, of)
@@ -361,38 +367,40 @@ def test_widths_of_three_panels_are_read_from_pages():
 
 
 def test_the_rule_asks_for_pages_width_and_how_much_a_multiprocessor_reads():
-    wide, paged, eight = Decode(), Decode(paged=True), Decode(paged=True, narrow=True)
+    wide, paged, eight = Decode(), Decode(paged=True), Decode(paged=True, fp8_kv=True)
     long = decode_config(wide, 4)
-    assert (long.stages, long.residents, long.prefetched) == (3, 2, 6), "two CTAs fit a multiprocessor"
-    assert long.exchanged == 128 and decode_config(wide, 4, None, 7943) == long
-    assert decode_config(wide, 4, None, 3971) == replace(long, aligned=True), "2 MB of a multiprocessor"
+    assert (long.stages, long.ctas_per_sm, long.prefetch) == (3, 2, 6), "two CTAs fit a multiprocessor"
+    assert long.exchange_columns == 128 and decode_config(wide, 4, None, 7943) == long
+    assert decode_config(wide, 4, None, 3971) == replace(long, head_aligned=True), "2 MB of a multiprocessor"
     short = decode_config(wide, 4, None, 62)
-    assert short == replace(long, prefetched=3, aligned=True)
+    assert short == replace(long, prefetch=3, head_aligned=True)
     assert {decode_config(wide, 4, None, tokens) for tokens in (496, 992)} == {short}
     more = decode_config(wide, 8)
-    assert more.early and not more.ahead and more.stages * 32768 >= 150_000, "what reaches the memory's rate"
+    assert more.early_prologue and not more.prefetch_page_index
+    assert more.stages * 32768 >= 150_000, "what reaches the memory's rate"
     assert decode_config(wide, 8, None, 496).stages == 2
     pages = decode_config(paged, 4, 16)
-    assert pages == replace(long, copy_rows=16, ahead=True, loaders=2), "contiguous keys' choice with two loaders"
-    assert decode_config(paged, 8, 64).prefetched == 5 and not decode_config(paged, 4, 1).prefetched
-    assert decode_config(wide, 32, None, 496).exchanged == 64 and decode_config(wide, 32, None, 992).stages > 2
+    paged_keys = replace(long, copy_rows=16, prefetch_page_index=True, producer_warps=2)
+    assert pages == paged_keys, "contiguous keys' choice with two producer warps"
+    assert decode_config(paged, 8, 64).prefetch == 5 and not decode_config(paged, 4, 1).prefetch
+    assert decode_config(wide, 32, None, 496).exchange_columns == 64 and decode_config(wide, 32, None, 992).stages > 2
     assert decode_config(paged, 8, 16, 496).stages == 2 and decode_config(paged, 8, 16, 992).stages == 3
-    assert {page: decode_config(paged, 8, page).loaders for page in (1, 2, 16, 32, 64, 256)} == {
+    assert {page: decode_config(paged, 8, page).producer_warps for page in (1, 2, 16, 32, 64, 256)} == {
         1: 8, 2: 4, 16: 4, 32: 2, 64: 1, 256: 1
     }  # fmt: skip
-    assert all(decode_config(of, 4, 16).ahead for of in (paged, eight))
-    narrow = decode_config(Decode(narrow=True), 4)
-    assert narrow.prefetched and (narrow.stages, narrow.exchanged) == (4, 128)
-    assert decode_config(eight, 4, 16).exchanged == 128
+    assert all(decode_config(of, 4, 16).prefetch_page_index for of in (paged, eight))
+    fp8_kv = decode_config(Decode(fp8_kv=True), 4)
+    assert fp8_kv.prefetch and (fp8_kv.stages, fp8_kv.exchange_columns) == (4, 128)
+    assert decode_config(eight, 4, 16).exchange_columns == 128
     few_columns = decode_config(Decode(head_dim=64, value_dim=64), 4, None, 7943)
-    assert (few_columns.keys, few_columns.stages, few_columns.aligned) == (128, 5, True)
+    assert (few_columns.tile_n, few_columns.stages, few_columns.head_aligned) == (128, 5, True)
 
 
 @pytest.mark.parametrize("lengths, shared", [((128,) * 3, False), ((192, 128, 64), True)])
 def test_aligned_shares_begin_where_heads_do_if_sequences_are_equally_long(lengths: tuple[int, ...], shared: bool):
     """15 heads and 16 CTAs, one of which has nothing to do. Memory for parts is only written if heads are shared."""
     of, sequences, heads = Decode(head_dim=64, value_dim=64), 3, 5
-    config = replace(decode_config(of, 1), keys=64, copy_rows=64, aligned=True)
+    config = replace(decode_config(of, 1), tile_n=64, copy_rows=64, head_aligned=True)
     draw = np.random.default_rng(0)
     q, k, v = (
         draw.standard_normal((sequences, length, heads, 64)).astype(ml_dtypes.bfloat16) for length in (1, 192, 192)
@@ -408,7 +416,7 @@ def test_aligned_shares_begin_where_heads_do_if_sequences_are_equally_long(lengt
 def test_warps_that_would_not_share_out_a_tile_evenly_are_refused(loaders: int, page: int | None):
     of = Decode(head_dim=64, value_dim=64, paged=page is not None)
     with refused("argument", got=str(loaders)):
-        replace(decode_config(of, 2, page), loaders=loaders).check(page, of)
+        replace(decode_config(of, 2, page), producer_warps=loaders).check(page, of)
 
 
 @pytest.mark.full
@@ -428,15 +436,15 @@ def test_lengths_read_before_the_previous_kernel_has_ended_only_say_what_is_pref
     monkeypatch.setattr(
         WorkPartition, "read", lambda self, *of: read(self, *of) if self.final else read(self, *of) * 3 + 1000
     )
-    config = replace(decode_config(Decode(head_dim=64, value_dim=64), 2, None, 100), prefetched=2, together=3)
+    config = replace(decode_config(Decode(head_dim=64, value_dim=64), 2, None, 100), prefetch=2, splits_per_read=3)
     assert_right(Cache((330, 1, 70), heads=(2, 1), options={"config": config}))
 
 
 def test_a_configuration_that_asks_for_registers_of_more_than_a_multiprocessor_is_refused():
-    config = replace(decode_config(Decode(narrow=True), 4), together=32)
+    config = replace(decode_config(Decode(fp8_kv=True), 4), splits_per_read=32)
     assert config.registers == 168, "9 warps: three of them share a quarter of the registers"
     with refused("spills"):
-        attention_decode.build(Decode(narrow=True), config).resources()
+        attention_decode.build(Decode(fp8_kv=True), config).resources()
 
 
 def test_its_program_comes_back_from_the_disk():

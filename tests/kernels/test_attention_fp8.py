@@ -14,11 +14,11 @@ from warploom.kernels.hopper.attention_config import default
 from warploom.types import e4m3
 
 OF = Attention(e4m3, 64, 64)
-CAUSAL = replace(OF, above=True)
-SMALL = Config(keys=64, consumers=2, key_stages=2, value_stages=2, apart=64)
+CAUSAL = replace(OF, window_right=True)
+SMALL = Config(tile_n=64, consumers=2, key_stages=2, value_stages=2, promoted_columns=64)
 """Tiles of 64 keys and rings that wrap around at once; one of the three transposing warps is idle."""
 ONE = replace(SMALL, consumers=1)
-RENEWED = replace(SMALL, keys=32, renewed=True)
+RENEWED = replace(SMALL, tile_n=32, raise_all_maxima=True)
 """Maxima are raised by however little: as the library's choice does it up to a head dimension of 128."""
 ERROR = 0.03
 """A relative error of at most 2^-4, evenly spread, is 2^-4 / sqrt(3) = 0.036 of an element; of a mean over keys less,
@@ -52,13 +52,13 @@ def test_any_lengths_are_right_and_clean_under_every_schedule(
 @pytest.mark.parametrize("causal", [False, True])
 def test_values_before_the_next_scores(queries: int, keys: int, causal: bool, schedule: str):
     of, last = (CAUSAL, keys - queries) if causal else (OF, None)
-    config = replace(RENEWED, values_first=True)
+    config = replace(RENEWED, pv_first=True)
     assert_right(run(of, *operands(queries, keys, of), config, last=last, schedule=schedule))
 
 
 def test_values_before_the_next_scores_need_registers_of_their_own():
     with pytest.raises(ArgumentError) as caught:
-        build(OF, replace(SMALL, apart=32, values_first=True))
+        build(OF, replace(SMALL, promoted_columns=32, pv_first=True))
     assert caught.value.code == "configuration"
 
 
@@ -68,14 +68,14 @@ def test_values_before_the_next_scores_need_registers_of_their_own():
 )
 @pytest.mark.sample(0, all=1)
 def test_head_dimensions_that_are_not_whole_panels_too(head_dim: int, value_dim: int, above: bool):
-    of = Attention(e4m3, head_dim, value_dim, above=above)
+    of = Attention(e4m3, head_dim, value_dim, window_right=above)
     assert_right(run(of, *operands(70, 250, of), replace(default(of), consumers=1), last=180 if above else None))
 
 
 @pytest.mark.parametrize("keys", [32, 64, 96, 128, 160, 192])
 @pytest.mark.sample(0, all=1)
 def test_tiles_of_any_number_of_keys_are_transposed_without_bank_conflicts(keys: int):
-    config = replace(ONE, keys=keys)
+    config = replace(ONE, tile_n=keys)
     found = run(OF, *operands(64, 2 * keys + 40, OF), config)
     assert_right(found)
     assert found.report.counters.bank_conflicts == 0
@@ -85,14 +85,14 @@ def test_tiles_of_any_number_of_keys_are_transposed_without_bank_conflicts(keys:
 @pytest.mark.parametrize("apart", [0, 16, 32, 64])
 @pytest.mark.sample(2)
 def test_products_apart_from_o_in_any_number_of_parts(apart: int, guarded: bool):
-    assert_right(run(OF, *operands(64, 200, OF), replace(ONE, apart=apart, guarded=guarded)))
+    assert_right(run(OF, *operands(64, 200, OF), replace(ONE, promoted_columns=apart, guarded=guarded)))
 
 
 @pytest.mark.parametrize("head_dim", [64, 128, 256])
 @pytest.mark.sample(0, all=1)
 def test_fast_accumulation_lets_the_tensor_core_add_up_all_tiles(head_dim: int):
     of = Attention(e4m3, head_dim, head_dim, fast_accumulation=True)
-    assert default(of).apart == 0 and default(replace(of, fast_accumulation=False)).apart > 0
+    assert default(of).promoted_columns == 0 and default(replace(of, fast_accumulation=False)).promoted_columns > 0
     assert_right(run(of, *operands(70, 250, of), replace(default(of), consumers=1)))
 
 
@@ -101,7 +101,7 @@ def test_a_row_whose_first_maximum_is_a_little_low_is_recomputed_once_if_that_ra
     """2^3.5 is less than `growth`, and yet P is so large that its sums do not pass: in each tile, or in one."""
     found = {}
     for renewed in (False, True):
-        config = replace(ONE, renewed=renewed)
+        config = replace(ONE, raise_all_maxima=renewed)
         run_ = run(OF, *jumping((0, *[3.5] * 10), OF, config), config, sms=1)
         assert_right(run_)
         found[renewed] = run_.report.counters.instructions
@@ -136,7 +136,7 @@ def test_a_row_that_sees_no_key_gets_zeros():
 @pytest.mark.parametrize(
     "fields, off",
     [
-        ({"apart": 64}, (0, 1e-3)),
+        ({"promoted_columns": 64}, (0, 1e-3)),
         ({}, (0.05, 1)),
     ],
     ids=str,
@@ -148,7 +148,7 @@ def test_thousands_of_equal_terms_are_all_counted_because_they_are_added_apart(
     keys, value = 6144, 0.875
     q, k, v = operands(1, keys, OF)
     q[:], v[:] = 0, value
-    config = Config(keys=128, consumers=1, key_stages=2, value_stages=2, **fields)
+    config = Config(tile_n=128, consumers=1, key_stages=2, value_stages=2, **fields)
     found = run(OF, q, k, v, config, check=False, numerics="hardware")
     assert off[0] <= abs(float(found.out.mean()) / value - 1) <= off[1]
 
@@ -167,12 +167,12 @@ def test_nan_spreads_to_the_rows_that_see_it(bad: str):
 @pytest.mark.parametrize("above", [False, True])
 @pytest.mark.parametrize("fast", [False, True])
 def test_the_chosen_configurations_build_without_spills_and_serialised_products(head_dim: int, above: bool, fast: bool):
-    of = Attention(e4m3, head_dim, head_dim, above=above, fast_accumulation=fast)
+    of = Attention(e4m3, head_dim, head_dim, window_right=above, fast_accumulation=fast)
     resources = built(of, default(of)).resources()
     assert not resources.serialisation_notes and not resources.spills
     assert default(of).shared_bytes(of) <= 232448 - 1024
 
 
 def test_packed_sequences_build_for_a_gpu_although_they_spill():
-    of = Attention(e4m3, 128, 128, above=True, varlen=True)
+    of = Attention(e4m3, 128, 128, window_right=True, varlen=True)
     assert build(of).program().allow_spills and not build(replace(of, varlen=False)).program().allow_spills

@@ -28,9 +28,9 @@ def assert_exact(found: Any) -> None:
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_key_with_all_the_weight_gives_its_value(head_dim: int, value_dim: int, causal: bool) -> None:
     """It is in the tile that is read last, 40 to 80 powers of 2 above the first maximum."""
-    of = Attention(head_dim=head_dim, value_dim=value_dim, above=causal)
-    config = replace(default(of), consumers=1, weighed=True)
-    keys = 2 * config.keys
+    of = Attention(head_dim=head_dim, value_dim=value_dim, window_right=causal)
+    config = replace(default(of), consumers=1, rounded_row_sum=True)
+    keys = 2 * config.tile_n
     assert_exact(run(of, *weighty(of, keys, {0: 40}), config, last=keys - 64 if causal else None))
 
 

@@ -18,8 +18,8 @@ from warploom.runtime import B200
 from warploom.types import bf16, f16, f32
 
 NARROW, WIDE = Attention(head_dim=64, value_dim=64), Attention(head_dim=128, value_dim=128)
-CAUSAL = replace(NARROW, above=True)
-SMALL = Config(keys=64, stages=2)
+CAUSAL = replace(NARROW, window_right=True)
+SMALL = Config(tile_n=64, stages=2)
 """Tiles of 64 keys, so that short sequences have several of them; a ring that wraps around at once."""
 ERROR = {"bf16": 4e-3, "f16": 6e-4}
 """P and O are rounded to the type once each."""
@@ -32,10 +32,10 @@ def built(of: Attention, config: Config):
 
 def run(of: Attention, arrays, config: Config = SMALL, *, sms: int = 2, **how) -> Run:
     q, k, v = arrays
-    last = {"last": k.shape[1] - q.shape[1]} if of.above else {}
+    last = {"last": k.shape[1] - q.shape[1]} if of.window_right else {}
     numbers = {
         "scale": of.head_dim**-0.5 * LOG2_E,
-        "section": section(of, of.above, k.shape[1], q.shape[2], k.shape[2]),
+        "section": section(of, of.window_right, k.shape[1], q.shape[2], k.shape[2]),
     }
     report = built(of, config).emulate(q, k, v, machine=B200(sms=sms), **numbers, **last, **how)
     out, lse = (np.asarray(x, np.float64) for x in report.outputs[-2:])
@@ -50,7 +50,7 @@ def assert_right(found: Run, dtype: str = "bf16") -> None:
 
 @pytest.mark.sample(2, all=2)
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("of", [NARROW, CAUSAL, replace(WIDE, above=True)], ids=["64", "64 causal", "128 causal"])
+@pytest.mark.parametrize("of", [NARROW, CAUSAL, replace(WIDE, window_right=True)], ids=["64", "64 causal", "causal"])
 @pytest.mark.parametrize("queries, keys", [(130, 200), (1, 65), (200, 100), (129, 190)])
 def test_ragged_lengths_are_right_and_clean_under_every_schedule(of, queries: int, keys: int, schedule: str):
     """Of 200 queries and 100 keys the first hundred see no key where it is causal: zeros, and -inf."""
@@ -58,7 +58,7 @@ def test_ragged_lengths_are_right_and_clean_under_every_schedule(of, queries: in
 
 
 @pytest.mark.sample(0, all=1)
-@pytest.mark.parametrize("of", [NARROW, replace(WIDE, above=True)], ids=["64", "128 causal"])
+@pytest.mark.parametrize("of", [NARROW, replace(WIDE, window_right=True)], ids=["64", "128 causal"])
 def test_the_tiles_that_it_is_for(of):
     assert_right(run(of, operands(130, 150, of), Config(), schedule="random"))
 
@@ -94,7 +94,7 @@ def test_one_strand_multiplies_while_the_other_is_in_its_softmax():
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("of", [NARROW, WIDE], ids=["64", "128"])
 def test_it_does_not_spill_at_the_budgets_of_its_roles(of, causal: bool):
-    resources = built(replace(of, above=causal), Config()).resources()
+    resources = built(replace(of, window_right=causal), Config()).resources()
     assert resources.spill_stores == 0 and resources.stack == 0 and resources.registers == 128
 
 
@@ -102,7 +102,7 @@ def test_it_does_not_spill_at_the_budgets_of_its_roles(of, causal: bool):
     "of",
     [
         Attention(head_dim=96, value_dim=96), Attention(head_dim=128, value_dim=64), replace(NARROW, softcap=True),
-        replace(CAUSAL, below=True), replace(NARROW, dtype=f32),
+        replace(CAUSAL, window_left=True), replace(NARROW, dtype=f32),
     ],
     ids=["96", "128 and 64", "softcap", "window", "f32"],
 )  # fmt: skip
@@ -111,7 +111,7 @@ def test_what_it_does_not_compute_is_refused(of):
         attention.build(of)
 
 
-@pytest.mark.parametrize("config", [Config(keys=96), Config(stages=1)])
+@pytest.mark.parametrize("config", [Config(tile_n=96), Config(stages=1)])
 def test_tiles_that_cannot_be_built_are_refused(config):
     with pytest.raises(ArgumentError):
         attention.build(NARROW, config)

@@ -97,7 +97,7 @@ def test_scale_factors_in_another_layout_are_refused(atoms, code):
 
 @pytest.mark.parametrize(
     ("asked", "got"),
-    [({"below": True}, "a window"), ({"softcap": True}, "softcap"), ({"sinks": True, "varlen": True}, None)],
+    [({"window_left": True}, "a window"), ({"softcap": True}, "softcap"), ({"sinks": True, "varlen": True}, None)],
     ids=str,
 )  # fmt: skip
 def test_attention_names_what_it_does_not_compute(asked, got):
@@ -108,7 +108,7 @@ def test_attention_names_what_it_does_not_compute(asked, got):
 
 def test_keys_of_a_tile_and_stages_that_do_not_fit_are_refused():
     with refused("configuration", got="96", expected="64 or 128"):
-        attention.build(Attention(), Keys(keys=96))
+        attention.build(Attention(), Keys(tile_n=96))
     with refused("shared-memory-full"):
         attention.build(Attention(), Keys(stages=40)).ptx()
 

@@ -39,7 +39,7 @@ FORWARD = [
 DECODE = [
     DecodeProblem(2, 96, heads=8, kv_heads=2, dim=64),
     DecodeProblem(3, 96, heads=8, kv_heads=2, dim=64, page=16, ragged=True, queries=2),
-    DecodeProblem(2, 64, heads=4, kv_heads=2, dim=64, page=32, narrow=True),
+    DecodeProblem(2, 64, heads=4, kv_heads=2, dim=64, page=32, fp8_kv=True),
 ]
 
 
@@ -73,7 +73,7 @@ def test_flops_are_those_of_scores_that_are_seen(problem: ForwardProblem) -> Non
 def test_bytes_and_rates_of_a_cache() -> None:
     problem = DecodeProblem(16, 8192)
     assert problem.bytes == 16 * 8192 * 8 * 128 * 2 * 2
-    assert replace(problem, narrow=True).bytes * 2 == problem.bytes
+    assert replace(problem, fp8_kv=True).bytes * 2 == problem.bytes
     assert problem.rates(problem.bytes / 4.71e12) == {"tb_per_s": 4.71, "of_ceiling": 1.0}
     assert ForwardProblem(128, 2048, dtype="e4m3").bytes == 16384 * 2048 * (3 + 2)
 
@@ -175,23 +175,23 @@ def test_who_cannot_compute_it_says_so(
 
 
 def test_fields_of_a_configuration_are_pinned_by_text() -> None:
-    pinned = WarploomAttention("keys=64,guarded=0")
+    pinned = WarploomAttention("tile_n=64,guarded=0")
     prepared = pinned.prepare(SMALL, attention_operands.make(SMALL, 1, "cpu"), NO_BEAT)
-    assert pinned.name == "warploom:keys=64,guarded=0"
-    assert "keys=64" in prepared.config and "guarded=False" in prepared.config
+    assert pinned.name == "warploom:tile_n=64,guarded=0"
+    assert "tile_n=64" in prepared.config and "guarded=False" in prepared.config
     assert recipe.rebuild(prepared.facts["build"]).program().arrays
     with refused("argument", got="kays=64"):
         WarploomAttention("kays=64")
-    with refused("argument", got="blocks"):
-        WarploomAttention("blocks=2").prepare(SMALL, [], NO_BEAT)
+    with refused("argument", got="row_blocks"):
+        WarploomAttention("row_blocks=2").prepare(SMALL, [], NO_BEAT)
 
 
 def test_a_plan_of_attention_takes_words_shapes_and_pins() -> None:
-    plan = plans.plan("attention", only="causal,16384,normal;f16", configs=["keys=96"], seconds=1)
+    plan = plans.plan("attention", only="causal,16384,normal;f16", configs=["tile_n=96"], seconds=1)
     names = {problem.shape for problem in plan.problems}
     assert {"128 16384 causal bf16", "128 4096 full f16"} <= names and "128 4096 full bf16" not in names
     assert [one.name for one in plan.contenders] == [
-        "warploom:keys=96",
+        "warploom:tile_n=96",
         "cudnn",
         "flash",
         "triton-attention",

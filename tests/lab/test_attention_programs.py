@@ -89,7 +89,7 @@ def test_every_variant_of_a_configuration_that_builds_is_timed(session: Session)
     names = set(attention.configurations(FORWARD, True))
     assert {"warploom", "warploom exact", "warploom unordered"} <= names
     wide = attention.configurations(replace(FORWARD, head_dim=128, dtype="e4m3"), False)
-    assert list(wide) == ["warploom"] and wide["warploom"].apart == 128
+    assert list(wide) == ["warploom"] and wide["warploom"].promoted_columns == 128
 
 
 def test_candidates_of_eight_bits_are_the_choice_with_other_fields() -> None:
@@ -97,7 +97,7 @@ def test_candidates_of_eight_bits_are_the_choice_with_other_fields() -> None:
         found = attention.candidates(case)
         chosen = attention.configurations(case, False)["warploom"]
         assert chosen not in found.values() and len(set(found.values())) == len(found) >= 4
-        assert {config.apart > 0 for config in found.values()} == {True, False}
+        assert {config.promoted_columns > 0 for config in found.values()} == {True, False}
         for config in found.values():
             config.check(attention.subject(case))
             assert config.shared_bytes(attention.subject(case)) <= SHARED_BYTES - 6 * 1024
@@ -111,7 +111,7 @@ def decode_times(evidence: str) -> dict[str, dict[DecodeConfig, float]]:
     for row in json.loads(file.read_text())["rows"]:
         if "build" in row:
             fields = {name: value for name, value in row["build"]["arguments"][1].items() if name != "class"}
-            config = replace(DecodeConfig(**fields), residents=1)
+            config = replace(DecodeConfig(**fields), ctas_per_sm=1)
             of_case = times.setdefault(row["case"], {})
             if not config.constant_lengths:
                 of_case[config] = min(of_case.get(config, float("inf")), row["us"]["median"])
@@ -128,9 +128,10 @@ def test_shares_are_aligned_where_an_h200_was_faster_with_them_and_prefetched_ti
     assert set(times) == set(cases)
     for name, us in times.items():
         if "page" in name:
-            assert us["aligned, two"] == min(us.values()) and cases[name].residents == 2, name
+            assert us["aligned, two"] == min(us.values()) and cases[name].ctas_per_sm == 2, name
         else:
-            assert us["aligned" if cases[name].aligned else "chosen"] <= 1.01 * min(us["aligned"], us["chosen"]), name
+            shares = "aligned" if cases[name].head_aligned else "chosen"
+            assert us[shares] <= 1.01 * min(us["aligned"], us["chosen"]), name
             assert us["aligned, spread 4"] <= 1.01 * us["aligned"], name
 
 
@@ -176,7 +177,7 @@ def test_candidates_of_decoding_are_the_choice_with_other_fields() -> None:
             config.check(case.page or None, decode_subject(case))
             assert config.shared_bytes(decode_subject(case)) <= SHARED_BYTES - DECODE_RESERVE_BYTES
     assert all(set(configs) <= set(attention_decode.EXPECTED) for configs in found.values())
-    assert {config.loaders for config in found[DecodeProblem(16, 8192, page=1)].values()} == {2, 4, 8}
+    assert {config.producer_warps for config in found[DecodeProblem(16, 8192, page=1)].values()} == {2, 4, 8}
     short, long = found[DecodeProblem(1, 1024)], found[DecodeProblem(16, 8192)]
     assert "clusters of 16" in short and "few" in long and "clusters of 16" not in long
 

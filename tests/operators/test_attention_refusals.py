@@ -56,9 +56,9 @@ NUMBERS = ({"scale": NAN}, {"scale": 1e39}, {"scale": 1e-40}, {"scale": 10**400}
         {"q": array(1, 2, 8, 128)[..., ::2]}, {"k": FORWARD["k"][..., ::-1]}, {"q": None}, {"q": [1.0]},
         {"q": FORWARD["q"].astype(np.float32)}, {"k": array(2, 1, 8, 64)}, {"k": array(1, 1, 7, 64)},
         {"sinks": np.zeros(3, np.float32)}, {"sinks": np.zeros(2, np.int32)}, {"out": array(1, 2, 8, 32)}, {"out": [1]},
-        {"lse": array(1, 2, 8)}, {"config": "fast"}, {"config": DecodeConfig()}, {"config": Config(keys=100)},
-        {"config": Config(consumers=0)}, {"config": Config(consumers=4)}, {"config": Config(keys="a")},  # type: ignore[arg-type]
-        {"config": Config(key_stages=0)}, {"config": Config(value_stages=1)}, {"config": Config(apart=64)},
+        {"lse": array(1, 2, 8)}, {"config": "fast"}, {"config": DecodeConfig()}, {"config": Config(tile_n=100)},
+        {"config": Config(consumers=0)}, {"config": Config(consumers=4)}, {"config": Config(tile_n="a")},  # type: ignore[arg-type]
+        {"config": Config(key_stages=0)}, {"config": Config(value_stages=1)}, {"config": Config(promoted_columns=64)},
         {"score_mod": 3}, {"score_mod": lambda s: s},
         {"mask_mod": lambda b, h, i: True}, {"block_mask": 3}, {"q_scale": 1.0},
     ),
@@ -96,8 +96,8 @@ def test_attention_varlen_refuses(change: dict[str, Any]) -> None:
             {"q": array(2, 4, 17, 64)}, {"q": array(2, 4)}, {"q": array(2, 3, 1, 64), "k": array(2, 2, 32, 64)},
             {"k": DECODE["k"].astype(np.float32)}, {"out": array(2, 4, 64)}, {"config": Config()},
             {"config": DecodeConfig(copy_rows=48)}, {"config": DecodeConfig(copy_rows=0)},
-            {"config": DecodeConfig(value_steps=0)}, {"config": DecodeConfig(keys=7)},
-            {"config": DecodeConfig(blocks=0)}, {"config": DecodeConfig(pdl=3)},  # type: ignore[arg-type]
+            {"config": DecodeConfig(value_steps=0)}, {"config": DecodeConfig(tile_n=7)},
+            {"config": DecodeConfig(row_blocks=0)}, {"config": DecodeConfig(pdl=3)},  # type: ignore[arg-type]
             {"config": DecodeConfig(used_rows=3)}, {"config": DecodeConfig(used_rows=3, cluster=4, stages=3)},
         )),
         *((PAGED, change) for change in (

@@ -62,18 +62,19 @@ def test_a_causal_mask_of_documents_and_a_slope_spill_a_few_registers_at_most(he
     (64, False, False), (128, True, True), (64, True, True), (128, False, False),
 ])  # fmt: skip
 def test_packed_sequences_spill_nothing(head_dim: int, above: bool, below: bool) -> None:
-    of = Attention(head_dim=head_dim, value_dim=head_dim, varlen=True, above=above, below=below)
+    of = Attention(head_dim=head_dim, value_dim=head_dim, varlen=True, window_right=above, window_left=below)
     assert stored(machine.program_of(of, machine.default(of), None)) == 0
 
 
 @pytest.mark.sample(1, all=1)
 @pytest.mark.parametrize("head_dim, options", [
-    (128, {"mask_mod": same_document}), (256, {"mask_mod": same_document}), (128, {"varlen": True, "below": True}),
+    (128, {"mask_mod": same_document}), (256, {"mask_mod": same_document}),
+    (128, {"varlen": True, "window_left": True}),
     (96, {"mask_mod": same_document, "score_mod": slope}),
 ])  # fmt: skip
 def test_8_bit_kernels_spill_little(head_dim: int, options: dict[str, Any]) -> None:
     kept = {name: captured(value, name).function if callable(value) else value for name, value in options.items()}
-    of = Attention(dtype=e4m3, head_dim=head_dim, value_dim=head_dim, above=True, sinks=True, **kept)
+    of = Attention(dtype=e4m3, head_dim=head_dim, value_dim=head_dim, window_right=True, sinks=True, **kept)
     assert stored(machine.program_of(of, machine.default(of), None)) <= spills.SPILLED_BYTES
 
 
@@ -84,7 +85,7 @@ def test_gradients_under_functions_spill_little(head_dim: int, value_dim: int) -
         "score_mod": captured(slope, "score_mod").function,
         "mask_mod": captured(same_document, "mask_mod").function,
     }
-    of = Attention(head_dim=head_dim, value_dim=value_dim, above=True, below=True, **functions)
+    of = Attention(head_dim=head_dim, value_dim=value_dim, window_right=True, window_left=True, **functions)
     assert stored(attention_backward.build(of, backward_config(of)).program()) <= spills.SPILLED_BYTES
 
 
@@ -95,7 +96,7 @@ def test_gradients_under_a_block_mask_spill_nothing(head_dim: int) -> None:
         "score_mod": captured(slope, "score_mod").function,
         "mask_mod": captured(same_document, "mask_mod").function,
     }
-    of = Attention(head_dim=head_dim, value_dim=head_dim, lists=True, **functions)
+    of = Attention(head_dim=head_dim, value_dim=head_dim, block_mask=True, **functions)
     assert stored(attention_backward.build(of, backward_config(of)).program()) == 0
 
 
@@ -117,7 +118,7 @@ def test_a_function_of_scores_that_reads_arrays_spills_nothing(name: str) -> Non
 @pytest.mark.parametrize("name", CAPTURED)
 def test_gradients_of_captured_arrays_spill_nothing(name: str, head_dim: int) -> None:
     wanted = replace(captured(CAPTURED[name], "score_mod").function, wanted=(0,))
-    of = Attention(head_dim=head_dim, value_dim=head_dim, above=True, score_mod=wanted)
+    of = Attention(head_dim=head_dim, value_dim=head_dim, window_right=True, score_mod=wanted)
     assert stored(attention_backward.build(of, backward_config(of)).program()) == 0
 
 

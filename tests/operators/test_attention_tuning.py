@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +54,11 @@ def pretended(times: dict[str, float]) -> Callable[..., Any]:
 @pytest.mark.parametrize("dim", [64, 96, 128, 192, 256])
 @pytest.mark.parametrize("above", [False, True])
 def test_every_candidate_fits_and_the_rules_comes_first(dim: int, above: bool) -> None:
-    call = replace(FORWARD, of=Attention(head_dim=dim, value_dim=dim, above=above))
+    call = replace(FORWARD, of=Attention(head_dim=dim, value_dim=dim, window_right=above))
     found = candidates(call)
     assert found[0] == default(call.of) and fits(found[0], call)  # type: ignore[arg-type]
     assert len(found) == len(set(found)) >= 4 and all(fits(config, call) for config in found)
-    assert len({config.keys for config in found}) > 1
+    assert len({config.tile_n for config in found}) > 1
 
 
 @pytest.mark.parametrize("page", [0, 16, 256])
@@ -79,9 +79,9 @@ def test_candidates_build() -> None:
 
 
 def test_what_does_not_fit_is_no_candidate() -> None:
-    assert not fits(Config(keys=176, consumers=3), FORWARD), "registers"
-    assert not fits(Config(keys=128, key_stages=12, value_stages=12), FORWARD), "memory"
-    assert not fits(Config(keys=72), FORWARD), "whole steps of the product"
+    assert not fits(Config(tile_n=176, consumers=3), FORWARD), "registers"
+    assert not fits(Config(tile_n=128, key_stages=12, value_stages=12), FORWARD), "memory"
+    assert not fits(Config(tile_n=72), FORWARD), "whole steps of the product"
     assert not fits(DecodeConfig(), FORWARD) and not fits(Config(), DECODED)
 
 
@@ -90,18 +90,30 @@ def test_everything_that_changes_the_choice_is_in_the_name() -> None:
     calls_ = [
         Call(of, 1, 2, 1, 70, 70), Call(of, 2, 2, 1, 70, 70), Call(of, 1, 4, 1, 70, 70), Call(of, 1, 2, 2, 70, 70),
         Call(of, 1, 2, 1, 71, 70), Call(of, 1, 2, 1, 70, 71), *(Call(replace(of, **{name: True}), 1, 2, 1, 70, 70)
-        for name in ("above", "below", "softcap", "sinks")), Call(replace(of, dtype=f16), 1, 2, 1, 70, 70),
+        for name in ("window_right", "window_left", "softcap", "sinks")), Call(replace(of, dtype=f16), 1, 2, 1, 70, 70),
         Call(replace(of, head_dim=96), 1, 2, 1, 70, 70), Call(Decode(), 1, 2, 1, 70, 70),
         Call(Decode(paged=True), 1, 2, 1, 70, 70, 16), Call(Decode(paged=True), 1, 2, 1, 70, 70, 32),
-        Call(Decode(narrow=True), 1, 2, 1, 70, 70),
+        Call(Decode(fp8_kv=True), 1, 2, 1, 70, 70),
     ]  # fmt: skip
     assert len({call.describe() for call in calls_}) == len(calls_)
-    assert Call(Attention(above=True), 1, 1, 1, 3, 5).flops == 2 * (3 + 4 + 5) * 256
+    assert Call(Attention(window_right=True), 1, 1, 1, 3, 5).flops == 2 * (3 + 4 + 5) * 256
 
 
-@pytest.mark.parametrize("config", [Config(), Config(keys=96, consumers=3, guarded=False), DecodeConfig(pdl=False)])
+@pytest.mark.parametrize("config", [Config(), Config(tile_n=96, consumers=3, guarded=False), DecodeConfig(pdl=False)])
 def test_a_configuration_is_text_and_back(config: Any) -> None:
     assert from_text(to_text(config)) == config and to_text(config) == config.name()
+
+
+def test_former_names_are_read_from_files_and_refused_in_python() -> None:
+    assert from_text("attention:keys=96,consumers=3,weighed=false") == Config(
+        tile_n=96, consumers=3, rounded_row_sum=False
+    )
+    assert from_text("attention_decode:loaders=2,residents=2") == DecodeConfig(producer_warps=2, ctas_per_sm=2)
+    for kind in (Config, DecodeConfig):
+        assert set(kind.former.values()) <= {field.name for field in fields(kind)}
+        for name, now in kind.former.items():
+            with refused("renamed", expected=now):
+                kind(**{name: 1})
 
 
 # -- choice and tuning -----------------------------------------------------------------------------------------------
@@ -168,8 +180,8 @@ def test_the_request_says_which_call_it_is() -> None:
 
     arrays = {name: np.zeros((2, heads, 5, 64), np.float16) for name, heads in (("q", 4), ("k", 2), ("v", 2))}
     request = read(arrays, layout="bhsd", causal=True, scale=None, window=None, softcap=None)
-    assert call_of(request) == Call(Attention(f16, 64, 64, above=True), 2, 4, 2, 5, 5)
-    assert problem_of("2x4x5x64", kv_heads=2, causal=True).call.of == Attention(bf16, 64, 64, above=True)
+    assert call_of(request) == Call(Attention(f16, 64, 64, window_right=True), 2, 4, 2, 5, 5)
+    assert problem_of("2x4x5x64", kv_heads=2, causal=True).call.of == Attention(bf16, 64, 64, window_right=True)
 
 
 # -- the command line ------------------------------------------------------------------------------------------------
@@ -216,7 +228,7 @@ def test_tune_and_explain_show_the_choice(cache: Path, monkeypatch: pytest.Monke
     told = json.loads(command_line.run("tune", "--attention", "1x2x256x128", "--json").stdout)
     assert (told["chosen"], told["problem"]) == (other.name(), call.describe())
     explained = json.loads(command_line.run("explain", "--attention", "1x2x256x128", "--json").stdout)
-    assert explained["source"] == "tuned" and explained["config"]["ordered"] == other.ordered
+    assert explained["source"] == "tuned" and explained["config"]["ping_pong"] == other.ping_pong
     other_machine = ["explain", "--attention", "1x2x256x128", "--machine", "H100", "--json"]
     assert json.loads(command_line.run(*other_machine).stdout)["source"] == "rule"
     assert "timed on this GPU" in command_line.run("explain", "--attention", "1x2x256x128").stdout

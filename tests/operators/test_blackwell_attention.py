@@ -16,7 +16,7 @@ from warploom.kernels.hopper.attention_config import Config as HopperConfig
 from warploom.operators.attention import calls as attention_calls
 
 NARROW = Attention(head_dim=64, value_dim=64)
-SMALL = Config(keys=64, stages=2)
+SMALL = Config(tile_n=64, stages=2)
 
 
 @pytest.fixture(autouse=True)

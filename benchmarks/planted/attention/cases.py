@@ -33,10 +33,10 @@ from warploom.types import f16
 Found = tuple[set[str], set[str], bool]
 Case = Callable[[str], Found]
 NARROW = Attention(head_dim=64, value_dim=64)
-CAUSAL = replace(NARROW, above=True)
-WINDOW = replace(CAUSAL, below=True)
+CAUSAL = replace(NARROW, window_right=True)
+WINDOW = replace(CAUSAL, window_left=True)
 ONE = replace(SMALL, consumers=1)
-TURNING = BackwardConfig(tile=64)
+TURNING = BackwardConfig(tile_m=64)
 """Configuration for gradients whose ring wraps around at once."""
 SINKS = np.array([1.5, -0.5, 200.0, -np.inf], np.float32)
 SLOW = ("score", "both", "listed", "whole", "late", "functions", "varlen causal")
@@ -278,8 +278,8 @@ def _cases(family: str) -> dict[str, Case]:
     exact, both = replace(ONE, guarded=False), captured(lambda s, b, h, i, j: s * 2 - s, "score_mod").function
     scales = {name: np.array([[0.5, 2.0], [1.5, 0.75]], np.float32) * at
               for at, name in enumerate(("k_scale", "v_scale"), 1)}  # fmt: skip
-    three = Config(keys=64, consumers=3, key_stages=2, value_stages=2)
-    one_slot = replace(SMALL, query_slots=1)
+    three = Config(tile_n=64, consumers=3, key_stages=2, value_stages=2)
+    one_slot = replace(SMALL, query_stages=1)
     return {
         "forward": {
             "full": partial(forward),
@@ -289,7 +289,7 @@ def _cases(family: str) -> dict[str, Case]:
             "window": partial(forward, of=WINDOW, given=(150, 330), config=ONE, first=-70, last=100),
             "late window": partial(forward, of=WINDOW, given=(150, 330), first=100, last=300),
             "cap": partial(forward, of=capped, cap=2.0, error=TANH, lse_error=4 * 2**-11),
-            "capped causal": partial(forward, of=replace(capped, above=True), cap=2.0, last=0, error=TANH,
+            "capped causal": partial(forward, of=replace(capped, window_right=True), cap=2.0, last=0, error=TANH,
                                      lse_error=4 * 2**-11),
             "sinks": partial(forward, of=sunk, given=(70, 130), heads=(4, 2), last=60, sinks=SINKS),
             "jump": partial(forward, config=ONE, levels=(0, 133, 141)),
@@ -298,7 +298,7 @@ def _cases(family: str) -> dict[str, Case]:
             "sections": partial(forward, of=CAUSAL, given=(150, 64), heads=(6, 2), last=0, section_=2),
             "peak": partial(forward, config=ONE, levels=(200, 0, 330)),
             "grow": partial(forward, config=exact, levels=(0, 9, 13, 133, 141)),
-            "heavy": partial(forward, config=replace(ONE, keys=128), error=EXACT,
+            "heavy": partial(forward, config=replace(ONE, tile_n=128), error=EXACT,
                              made=weighty(NARROW, 256, dict.fromkeys((0, 1, 32, 100), 40))),
             "f16": partial(forward, of=replace(NARROW, dtype=f16), config=ONE, levels=(0, 70, 84), error=ERROR["f16"]),
             "three": partial(forward, config=three),
@@ -317,8 +317,8 @@ def _cases(family: str) -> dict[str, Case]:
             "full": partial(eight_bits),
             "causal": partial(eight_bits, of=fp8.CAUSAL, given=(200, 200), heads=(4, 2), last=0),
             "renewed": partial(eight_bits, config=fp8.RENEWED, given=(129, 200)),
-            "parts": partial(eight_bits, config=replace(fp8.ONE, apart=16), given=(130, 200)),
-            "wide": partial(eight_bits, config=replace(fp8.ONE, keys=160), given=(64, 360)),
+            "parts": partial(eight_bits, config=replace(fp8.ONE, promoted_columns=16), given=(130, 200)),
+            "wide": partial(eight_bits, config=replace(fp8.ONE, tile_n=160), given=(64, 360)),
             "jump": partial(eight_bits, config=fp8.ONE, levels=(0, 3, 6, 9, 12)),
             "leap": partial(eight_bits, config=fp8.ONE, levels=(0, 133, 141)),
             "scaled": scaled,
@@ -331,7 +331,9 @@ def _cases(family: str) -> dict[str, Case]:
                 "cluster's window": (
                     Cache((300,), heads=(2, 1), options={"config": _clusters(8), "window": 100}),
                 ),
-                "rounds": (Cache((190,), heads=(2, 1), options={"config": replace(_decode_config(), together=2)}),),
+                "rounds": (
+                    Cache((190,), heads=(2, 1), options={"config": replace(_decode_config(), splits_per_read=2)}),
+                ),
                 "many": (Cache((63, 0, 1, 300)),),
                 "twice": (Cache((129, 300), heads=(2, 1), options={"config": _decode_config()}), 4e-3, 2),
                 "pages": (Cache((129, 300, 0), page=16, heads=(2, 1), options={"config": _decode_config(16)}),),
@@ -345,8 +347,8 @@ def _cases(family: str) -> dict[str, Case]:
                 "sinks": (Cache((140, 1), 2, (2, 1), options={"sinks": np.array([300, -2.5], np.float32)}),),
                 "wide": (Cache((70, 200), heads=(2, 1), dim=(256, 256)),),
                 "cap": (Cache((70,), heads=(2, 1), options={"softcap": 3.0}), TANH),
-                "eight bits": (Cache((130, 33), narrow=True, options=scales),),
-                "eight bits, pages": (Cache((70, 300), 5, (8, 2), narrow=True, page=16,
+                "eight bits": (Cache((130, 33), fp8_kv=True, options=scales),),
+                "eight bits, pages": (Cache((70, 300), 5, (8, 2), fp8_kv=True, page=16,
                                             options={"k_scale": 0.5, "v_scale": 3.0}),),
             }.items()
         },
@@ -357,13 +359,17 @@ def _cases(family: str) -> dict[str, Case]:
             "fewer keys": partial(gradients, of=CAUSAL, given=(130, 64), last=-66),
             "window": partial(gradients, of=WINDOW, given=(129, 300), first=-70, last=0),
             "late window": partial(gradients, of=WINDOW, given=(129, 300), first=100, last=171),
-            "wide": partial(gradients, of=Attention(head_dim=128, value_dim=64, above=True), given=(70, 100), last=30),
+            "wide": partial(
+                gradients, of=Attention(head_dim=128, value_dim=64, window_right=True), given=(70, 100), last=30
+            ),
             "apart": partial(gradients, of=Attention(head_dim=256, value_dim=256), given=(70, 100), heads=(1, 1),
                              config=None),
             "modified": partial(gradients, of=replace(NARROW, score_mod=both), given=(70, 100)),
             "functions": partial(called, compute=gradients_of_functions),
             "varlen": partial(gradients_varlen, of=backward_varlen.NARROW, edges=(None, None)),
-            "varlen causal": partial(gradients_varlen, of=replace(backward_varlen.NARROW, above=True), edges=(0, None)),
+            "varlen causal": partial(
+                gradients_varlen, of=replace(backward_varlen.NARROW, window_right=True), edges=(0, None)
+            ),
         },
     }[family]  # fmt: skip
 

@@ -26,7 +26,7 @@ def bench(
     config: Annotated[
         list[str] | None,
         typer.Option(
-            help="Pin ours: rung:19, or a name as shown by `explain`; for attention fields, keys=96,stages=3; may be "
+            help="Pin ours: rung:19, or a name as shown by `explain`; for attention fields, tile_n=96,stages=3; may be "
             "repeated."
         ),
     ] = None,

@@ -1,7 +1,7 @@
 """Contenders for attention: ours, as a user calls it, and the backends of torch's scaled_dot_product_attention.
 
 (nothing)                    what the library chooses
-keys=96,consumers=3,...      its choice with other fields of `attention_config.Config`, or of decoding's `DecodeConfig`
+tile_n=96,consumers=3,...    its choice with other fields of `attention_config.Config`, or of decoding's `DecodeConfig`
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class TorchAttention(Contender):
         if isinstance(problem, ForwardProblem):
             return "it has no window" if problem.window else None
         if isinstance(problem, DecodeProblem):
-            asked = {"pages": problem.page, "lengths": problem.ragged, "cache of e4m3": problem.narrow,
+            asked = {"pages": problem.page, "lengths": problem.ragged, "cache of e4m3": problem.fp8_kv,
                      "mask for several tokens": problem.queries > 1}  # fmt: skip
             return next((f"it has no {what}" for what, there in asked.items() if there), None)
         return None
@@ -115,7 +115,8 @@ def subject(problem: ForwardProblem) -> Attention:
     """The attention problem as the kernel's description."""
     return Attention(
         getattr(dtypes, problem.dtype), problem.head_dim, problem.columns,
-        above=problem.causal or bool(problem.window), below=bool(problem.window), scaled=problem.dtype == "e4m3",
+        window_right=problem.causal or bool(problem.window), window_left=bool(problem.window),
+        scaled=problem.dtype == "e4m3",
     )  # fmt: skip
 
 
@@ -155,7 +156,7 @@ def choice(problem: AttentionWork, where: Gpu) -> Any:
 
 def decode_subject(problem: DecodeProblem) -> Decode:
     """The attention problem as the kernel's description."""
-    return Decode(head_dim=problem.dim, value_dim=problem.dim, paged=bool(problem.page), narrow=problem.narrow)
+    return Decode(head_dim=problem.dim, value_dim=problem.dim, paged=bool(problem.page), fp8_kv=problem.fp8_kv)
 
 
 def ours_decode(
@@ -179,7 +180,7 @@ def ours_decode(
 
 
 def fields_of(text: str) -> dict[str, int]:
-    """The fields of "keys=96,consumers=3". Raises ArgumentError for any other text."""
+    """The fields of "tile_n=96,consumers=3". Raises ArgumentError for any other text."""
     known = {field.name for kind in (Config, DecodeConfig) for field in dataclasses.fields(kind)}
     found = {}
     for word in text.split(","):

@@ -56,7 +56,7 @@ class AttentionProblem:
     @property
     def call(self) -> Call:
         """The call that the library chooses: few queries of longer sequences are decoded."""
-        of: Attention | Decode = Attention(head_dim=self.dim, value_dim=self.dim, above=self.causal)
+        of: Attention | Decode = Attention(head_dim=self.dim, value_dim=self.dim, window_right=self.causal)
         if self.queries <= MOST_ROWS and self.keys > self.queries:
             of = Decode(head_dim=self.dim, value_dim=self.dim)
         return Call(of, self.batch, self.heads, self.kv_heads, self.queries, self.keys)
@@ -111,10 +111,10 @@ class AttentionExplained:
         problem = self.problem
         least = ", ".join(f"{name} {us:,.1f} us" for name, us in self.roofs_us.items())
         if isinstance(self.config, Config):
-            tiles = f"blocks of {self.config.rows} queries, tiles of {self.config.keys} keys"
+            tiles = f"blocks of {self.config.tile_m} queries, tiles of {self.config.tile_n} keys"
             work = f"{self.blocks:,} blocks, {self.per_sm:.2f} for each multiprocessor, the longest first"
         else:
-            tiles = f"up to {self.config.rows} rows of a key head, tiles of {self.config.keys} keys"
+            tiles = f"up to {self.config.tile_m} rows of a key head, tiles of {self.config.tile_n} keys"
             work = f"{self.blocks:,} tiles, {self.per_sm:.2f} for each multiprocessor, equal shares"
         return [
             ("work", f"{problem.flops / 1e9:,.1f} GFLOP, {problem.bytes / 1e6:,.1f} MB of Q, K, V and O"),
@@ -166,13 +166,13 @@ def explain_attention(problem: AttentionProblem, machine: str = "H200") -> Atten
     found = chosen(call, _gpu(machine))
     if isinstance(call.of, Decode):
         few: DecodeConfig = found.config
-        tiles = problem.batch * problem.kv_heads * -(-call.rows // few.rows) * -(-problem.keys // few.keys)
+        tiles = problem.batch * problem.kv_heads * -(-call.rows // few.tile_m) * -(-problem.keys // few.tile_n)
         used = few.shared_bytes(call.of)
         return AttentionExplained(
             problem, machine, roofs, "attention_decode", few, found.source, tiles, tiles / sms, used
         )  # fmt: skip
     config: Config = found.config
-    blocks = problem.batch * problem.heads * -(-problem.queries // config.rows)
+    blocks = problem.batch * problem.heads * -(-problem.queries // config.tile_m)
     return AttentionExplained(
         problem, machine, roofs, "attention", config, found.source, blocks, blocks / sms, config.shared_bytes(call.of)
     )  # fmt: skip

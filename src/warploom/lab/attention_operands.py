@@ -103,21 +103,21 @@ def forward(problem: ForwardProblem, device: str, seed: int) -> AttentionOperand
     kinds = {"bf16": torch.bfloat16, "f16": torch.float16, "e4m3": torch.float8_e4m3fn}
     generator = torch.Generator(device).manual_seed(seed)
     batch, heads, length, width = problem.sizes
-    narrow, dtype = problem.dtype == "e4m3", kinds[problem.dtype]
+    fp8, dtype = problem.dtype == "e4m3", kinds[problem.dtype]
 
     def normal(count: int, columns: int) -> Any:
         made = torch.randn((batch, count, length, columns), generator=generator, device=device)
-        return made if narrow else made.to(dtype)
+        return made if fp8 else made.to(dtype)
 
     group = heads // problem.group
     made = {"q": normal(heads, width), "k": normal(group, width), "v": normal(group, problem.columns)}
     if problem.data in DATA:
         DATA[problem.data](made["q"], made["k"])
     scales = {}
-    for name in made if narrow else ():
+    for name in made if fp8 else ():
         scale = (made[name].abs().amax((2, 3)) / _LARGEST_E4M3).contiguous()
         made[name], scales[f"{name}_scale"] = (made[name] / scale[:, :, None, None]).to(dtype), scale
-    out = torch.empty((batch, heads, length, problem.columns), device=device, dtype=torch.bfloat16 if narrow else dtype)
+    out = torch.empty((batch, heads, length, problem.columns), device=device, dtype=torch.bfloat16 if fp8 else dtype)
     return AttentionOperands(**made, out=out, lse=torch.empty(out.shape[:3], device=device), scales=scales)
 
 
@@ -155,9 +155,9 @@ def decode(problem: DecodeProblem, device: str, seed: int) -> AttentionOperands:
                                dtype=q.dtype)  # fmt: skip
             cut = array.reshape(problem.batch, problem.kv_heads, count, problem.page, problem.dim)
             pool[table] = cut.transpose(1, 2)
-            pools.append(pool.to(torch.float8_e4m3fn) if problem.narrow else pool)
+            pools.append(pool.to(torch.float8_e4m3fn) if problem.fp8_kv else pool)
         pages = (*pools, table.to(torch.int32))
-    if problem.narrow:
+    if problem.fp8_kv:
         k, v = (array.to(torch.float8_e4m3fn) for array in (k, v))
     lengths = torch.tensor(problem.lengths, dtype=torch.int32, device=device)
     lse = torch.empty(q.shape[:3], device=device)

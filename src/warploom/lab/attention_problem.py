@@ -120,7 +120,7 @@ class DecodeProblem:
     Attributes:
         page: keys of a page; 0: the cache is contiguous.
         ragged: lengths differ, from a sixteenth of `length` up to it.
-        narrow: the cache is e4m3.
+        fp8_kv: the cache is e4m3.
     """
 
     batch: int
@@ -131,7 +131,7 @@ class DecodeProblem:
     dim: int = 128
     page: int = 0
     ragged: bool = False
-    narrow: bool = False
+    fp8_kv: bool = False
 
     kind, dtype, scales = DECODE, "bf16", ""
 
@@ -141,7 +141,7 @@ class DecodeProblem:
         words = [f"{self.batch} x {self.length}", f"{self.heads}/{self.kv_heads} heads of {self.dim}"]
         words += [f"{self.queries} tokens"] if self.queries > 1 else []
         words += [f"page {self.page}"] if self.page else []
-        return " ".join(words + (["ragged"] if self.ragged else []) + (["e4m3"] if self.narrow else []))
+        return " ".join(words + (["ragged"] if self.ragged else []) + (["e4m3"] if self.fp8_kv else []))
 
     @property
     def shape(self) -> str:
@@ -162,7 +162,7 @@ class DecodeProblem:
     @property
     def bytes(self) -> int:
         """Bytes of K and V that are read, each once."""
-        return sum(self.lengths) * self.kv_heads * self.dim * 2 * (1 if self.narrow else 2)
+        return sum(self.lengths) * self.kv_heads * self.dim * 2 * (1 if self.fp8_kv else 2)
 
     def rates(self, seconds: float) -> dict[str, Any]:
         """Terabytes of K and V per second, and their share of the read ceiling of an H200."""
@@ -237,5 +237,5 @@ DECODES = (
     DecodeProblem(64, 8192, ragged=True), DecodeProblem(16, 8192, page=16), DecodeProblem(64, 8192, page=16),
     DecodeProblem(16, 8192, page=64), DecodeProblem(16, 8192, page=128), DecodeProblem(16, 8192, page=256),
     DecodeProblem(16, 8192, page=1), DecodeProblem(64, 8192, page=16, ragged=True),
-    DecodeProblem(16, 8192, narrow=True), DecodeProblem(64, 8192, page=16, narrow=True),
+    DecodeProblem(16, 8192, fp8_kv=True), DecodeProblem(64, 8192, page=16, fp8_kv=True),
 )  # fmt: skip

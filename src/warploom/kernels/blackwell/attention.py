@@ -93,7 +93,7 @@ class Cta:
         if self.P is not None:
             return self.P[strand]
         place = self.scores[strand]
-        return TensorAddress(place.base, place.column + self.config.keys // 2, self.of.dtype)
+        return TensorAddress(place.base, place.column + self.config.tile_n // 2, self.of.dtype)
 
 
 @builder()
@@ -107,19 +107,19 @@ def build(of: Attention, config: Config = Config()) -> Kernel:  # noqa: B008 - f
     config.check(of)
     wide, stages = of.head_dim, config.shared_stages(of)
     of_queries = Tile.operand("B", "S", "H", wide, of.dtype, along=1, tile=(ROWS, wide))
-    of_keys = Tile.operand("B", "T", "G", wide, of.dtype, along=1, tile=(config.keys, wide))
+    of_keys = Tile.operand("B", "T", "G", wide, of.dtype, along=1, tile=(config.tile_n, wide))
 
     def attention(Q, K, V, scale, section, O, LSE, last=None):  # noqa: E741, N803 - the field's names
         q, out = (smem.umma_tile(of.dtype, (ROWS, wide), stages=STRANDS, name=name) for name in "QO")
-        kv = smem.umma_tile(of.dtype, (config.keys, wide), stages=stages, name="KV")
+        kv = smem.umma_tile(of.dtype, (config.tile_n, wide), stages=stages, name="KV")
         queries, ring = UmmaPipeline(stages=STRANDS, q=q), UmmaPipeline(stages=stages, kv=kv)
         factors = smem.array(f32, STRANDS * ROWS, name="factors")
         blocks, bars = BlockScheduler(of, config, Q, K, section, last, None), Barriers()
         queries.initialise(ring, bars)
         memory = tmem.alloc(COLUMNS, warp=8)
-        scores = memory.accumulator(ROWS, config.keys, buffers=STRANDS, name="S")
+        scores = memory.accumulator(ROWS, config.tile_n, buffers=STRANDS, name="S")
         sums = memory.accumulator(ROWS, wide, buffers=STRANDS, name="O")
-        own = None if config.overlaid(of) else memory.matrix_a(config.keys, of.dtype, buffers=STRANDS, name="P")
+        own = None if config.overlaid(of) else memory.matrix_a(config.tile_n, of.dtype, buffers=STRANDS, name="P")
         cta = Cta(of, config, blocks, bars, queries, ring, kv.transposed(), out, scores, sums, own)
         warpgroup = warpgroup_index()
         with ptx.if_(warpgroup == 3):
@@ -141,13 +141,13 @@ def build(of: Attention, config: Config = Config()) -> Kernel:  # noqa: B008 - f
     return blackwell_kernel(
         in_specs={
             "Q": of_queries, "K": of_keys, "V": of_keys, "scale": Scalar(f32), "section": Scalar(u32),
-            **({"last": Scalar(s32)} if of.above else {}),
+            **({"last": Scalar(s32)} if of.window_right else {}),
         },
         out_specs={
             "O": Tile("B", "S", "H", wide, of.dtype, box=(PANEL, 1, ROWS, 1), swizzle="128B", order="rows"),
             "LSE": Tile("B", "H", "S", f32),
         },
-        grid=OnePerSm(config.rows), block=THREADS, registers=LAUNCH_REGISTERS, name="blackwell_attention",
+        grid=OnePerSm(config.tile_m), block=THREADS, registers=LAUNCH_REGISTERS, name="blackwell_attention",
     )(attention)  # fmt: skip
 
 
@@ -168,7 +168,7 @@ def load(cta: Cta, Q: Any, K: Any, V: Any) -> None:
                 fetch(K)
         for _ in ptx.range(block.after_first):
             fetch(V)
-            start -= cta.config.keys
+            start -= cta.config.tile_n
             fetch(K)
         fetch(V)
 

@@ -27,26 +27,26 @@ RESERVE_BYTES = 3072
 class Config:
     """Keys per tile, and stages of the ring that keys and values share; 0: as many as fit."""
 
-    keys: int = 128
+    tile_n: int = 128
     stages: int = 0
 
     @property
-    def rows(self) -> int:
+    def tile_m(self) -> int:
         """Queries per CTA."""
         return ROWS * STRANDS
 
     def shared_stages(self, of: Attention) -> int:
         """Stages of the ring."""
-        room = SHARED_BYTES - RESERVE_BYTES - 2 * self.rows * of.head_dim * of.dtype.bytes  # queries and O
-        return self.stages or min(6, room // (self.keys * of.head_dim * of.dtype.bytes))
+        room = SHARED_BYTES - RESERVE_BYTES - 2 * self.tile_m * of.head_dim * of.dtype.bytes  # queries and O
+        return self.stages or min(6, room // (self.tile_n * of.head_dim * of.dtype.bytes))
 
     def overlaid(self, of: Attention) -> bool:
         """True if P has the columns of S, because tensor memory has no others left."""
-        return STRANDS * (self.keys + self.keys // 2 + of.head_dim) > COLUMNS
+        return STRANDS * (self.tile_n + self.tile_n // 2 + of.head_dim) > COLUMNS
 
     def check(self, of: Attention) -> None:
         """Raise ArgumentError for problems that this kernel does not support."""
-        check_fields(self, {"keys": (64, 128), "stages": 0})
+        check_fields(self, {"tile_n": (64, 128), "stages": 0})
         for wrong, expected, got in (
             (of.head_dim not in HEAD_DIMS or of.value_dim != of.head_dim, "head_dim and value_dim 64, or 128",
              (of.head_dim, of.value_dim)),
@@ -64,7 +64,7 @@ class Config:
 def _beside(of: Attention) -> list[str]:
     """The requested features besides full and causal attention."""
     asked = {
-        "a window": of.below, "softcap": of.softcap, "sinks": of.sinks, "lengths of sequences": of.varlen,
-        "score_mod": of.score_mod is not None, "mask_mod": of.mask_mod is not None, "a block mask": of.lists,
+        "a window": of.window_left, "softcap": of.softcap, "sinks": of.sinks, "lengths of sequences": of.varlen,
+        "score_mod": of.score_mod is not None, "mask_mod": of.mask_mod is not None, "a block mask": of.block_mask,
     }  # fmt: skip
     return [name for name, there in asked.items() if there]

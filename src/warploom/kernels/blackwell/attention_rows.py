@@ -68,12 +68,12 @@ class Softmax:
             self.largest.set(-math.inf)
             self.total.set(0.0)
             self.step(block, row, start, masked=True, first=True)
-            if self.cta.of.above:
+            if self.cta.of.window_right:
                 for _ in ptx.range(block.above):
-                    start -= self.cta.config.keys
+                    start -= self.cta.config.tile_n
                     self.step(block, row, start, masked=True)
             for _ in ptx.range(block.full):
-                start -= self.cta.config.keys
+                start -= self.cta.config.tile_n
                 self.step(block, row, start)
             self.finish(block, row)
 
@@ -83,7 +83,7 @@ class Softmax:
         """Process a tile: read S; when `ready` completes, P is in S's columns or in its own."""
         ptx.mbarrier.wait(self.bars.scores[self.strand], self.tile)
         ptx.tcgen05.fence_after_thread_sync()
-        pieces = [self.scores.load(at, PIECE).registers for at in range(0, self.cta.config.keys, PIECE)]
+        pieces = [self.scores.load(at, PIECE).registers for at in range(0, self.cta.config.tile_n, PIECE)]
         scores = [score for piece in pieces for score in piece]
         ptx.tcgen05.wait_ld()
         if masked:

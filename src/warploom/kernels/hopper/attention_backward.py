@@ -24,8 +24,8 @@ keys sees the last tile, so blocks that begin together add to the same tiles at 
 one before it, and the order costs a wait only at the beginning.
 
 Query heads that share a key head are processed one after the other. A window bounds the tiles at both ends. With
-`of.lists`, lists say which tiles see a block of keys (`attention_visits`), and the function of masks applies to those
-that see it partly.
+`of.block_mask`, lists say which tiles see a block of keys (`attention_visits`), and the function of masks applies to
+those that see it partly.
 
 If registers do not hold dK and dV, this kernel computes dK and dQ, and a second one dV (Sᵀ | Pᵀ | dV += Pᵀ dO).
 """
@@ -93,15 +93,15 @@ def build(of: Attention, config: BackwardConfig | None = None) -> Kernel:
     sums |= workspace_tiles(of)
     return kernel(
         in_specs={
-            **arguments(of, config.tile, config.rows), **list_tiles(of), "section": Scalar(u32),
-            **(sums if config.keys else {}),
+            **arguments(of, config.tile_m, config.tile_n), **list_tiles(of), "section": Scalar(u32),
+            **(sums if config.compute_dk_dq else {}),
         },
         out_specs={
-            **({"dK": stored(of, "T", "G", of.head_dim)} if config.keys else {}),
-            **({"dV": stored(of, "T", "G", of.value_dim)} if config.values else {}),
+            **({"dK": stored(of, "T", "G", of.head_dim)} if config.compute_dk_dq else {}),
+            **({"dV": stored(of, "T", "G", of.value_dim)} if config.compute_dv else {}),
         },
-        grid=TicketGrid(config.rows, of.varlen), block=WARPGROUP * (1 + config.consumers), arch="sm_90a",
-        registers=launch_regs, name="attention_backward" if config.keys else "attention_values",
+        grid=TicketGrid(config.tile_n, of.varlen), block=WARPGROUP * (1 + config.consumers), arch="sm_90a",
+        registers=launch_regs, name="attention_backward" if config.compute_dk_dq else "attention_values",
         # what a user's function needs is not known here
         allow_spills=modified(of),
     )(attention_backward)  # fmt: skip
@@ -121,13 +121,13 @@ def load(config: BackwardConfig, call: dict[str, Any], fixed: TmaPipeline, rings
         head = block.kv_head * block.group + member
         line = (block.batch * heads + head).to(u64) * call["delta"].shape[2]
         line = line if packed is None else line + packed.padded
-        for query in block.queries(head, config.tile):
+        for query in block.queries(head, config.tile_m):
             row = query if packed is None else query + packed.query
             for ring, state, name, array, vector, rows in parts:
                 with ring.produce(state) as stage:
                     ptx.tma.load(stage.tiles[name], call[array].tma_desc(), (0, head, row, block.batch), stage.full)
                     source = ptx.addr(call[rows].pointer() + (line + query.view(u32)) * f32.bytes)
-                    ptx.cp.async_.bulk.load(vector[state.index, 0], source, config.tile * f32.bytes, stage.full)
+                    ptx.cp.async_.bulk.load(vector[state.index, 0], source, config.tile_m * f32.bytes, stage.full)
 
 
 def add_sums(block: KeyBlock, call: dict[str, Any], adder: Adder) -> None:

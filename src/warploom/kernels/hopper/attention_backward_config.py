@@ -38,36 +38,36 @@ class BackwardConfig:
     """A configuration.
 
     Attributes:
-        tile: queries per tile, a multiple of 16; of 32 where consumers divide a tile of dQ by its queries.
+        tile_m: queries per tile, a multiple of 16; of 32 where consumers divide a tile of dQ by its queries.
         consumers: consumer warpgroups, with 64 keys each.
         stages: stages of the rings of queries and of dO.
         ds_stages: buffers of dS, 1 or 2.
-        together: parts of a tile of dQ that a consumer writes before one addition; divides `parts`.
+        parts_per_add: parts of a tile of dQ that a consumer writes before one addition; divides `parts`.
         deterministic: the CTAs add to a tile of dQ in the order of their blocks.
-        early: dV is issued before dP is complete, so that it overlaps dS.
-        keys: dK and dQ are computed.
-        values: dV is computed.
+        dv_overlaps_ds: dV is issued before dP is complete, so that it overlaps dS.
+        compute_dk_dq: dK and dQ are computed.
+        compute_dv: dV is computed.
     """
 
-    tile: int = 64
+    tile_m: int = 64
     consumers: int = 2
     stages: int = 2
     ds_stages: int = 2
-    together: int = 1
+    parts_per_add: int = 1
     deterministic: bool = True
-    early: bool = False
-    keys: bool = True
-    values: bool = True
+    dv_overlaps_ds: bool = False
+    compute_dk_dq: bool = True
+    compute_dv: bool = True
 
     @property
-    def rows(self) -> int:
+    def tile_n(self) -> int:
         """Keys per CTA."""
         return QUERY_ROWS * self.consumers
 
     @property
     def ordered(self) -> bool:
         """True if CTAs take tickets and wait for their turns."""
-        return self.deterministic and self.keys
+        return self.deterministic and self.compute_dk_dq
 
     def parts(self, of: Attention) -> int:
         """Parts of a tile of dQ that each consumer computes, one after the other."""
@@ -77,8 +77,8 @@ class BackwardConfig:
     def part(self, of: Attention, me: int, number: int) -> tuple[int, int, int]:
         """First column, first query and number of queries of a part of consumer `me`; 64 columns each."""
         if self._whole(of):
-            return (number * self.consumers + me) * SUM_ROWS, 0, self.tile
-        queries = self.tile // self.consumers
+            return (number * self.consumers + me) * SUM_ROWS, 0, self.tile_m
+        queries = self.tile_m // self.consumers
         return number * SUM_ROWS, me * queries, queries
 
     def _whole(self, of: Attention) -> bool:
@@ -99,25 +99,25 @@ class BackwardConfig:
 
     def padded(self, queries: int, sequences: int = 0) -> int:
         """Entries of lse2 and delta of a head: whole tiles, with one more for each of `sequences` packed ones."""
-        return (-(-queries // self.tile) + sequences) * self.tile
+        return (-(-queries // self.tile_m) + sequences) * self.tile_m
 
     def sum_elements(self, of: Attention, padded: int) -> int:
         """Elements of the workspace per head: every part of every tile."""
-        return padded // self.tile * self.parts_per_tile(of) * self.part_elements(of)
+        return padded // self.tile_m * self.parts_per_tile(of) * self.part_elements(of)
 
     def turns(self, heads: int, padded: int) -> int:
         """Counters of a launch: one for each consumer and tile of all `heads` of all batches, and last, in four words,
         the tickets."""
-        return -(-heads * (padded // self.tile) * self.consumers // 4) * 4 + 4
+        return -(-heads * (padded // self.tile_m) * self.consumers // 4) * 4 + 4
 
     def shared_bytes(self, of: Attention) -> int:
         """Bytes of shared memory for the tiles."""
         width = of.key_columns + of.value_columns
-        tiles = (self.rows + self.stages * self.tile) * width
-        rows = 2 * self.stages * self.tile + (MOST_SEQUENCES + 1 if of.varlen else 0)
-        if self.keys:
-            tiles += self.ds_stages * self.tile * self.rows
-            rows += self.consumers * self.together * self.part_elements(of)
+        tiles = (self.tile_n + self.stages * self.tile_m) * width
+        rows = 2 * self.stages * self.tile_m + (MOST_SEQUENCES + 1 if of.varlen else 0)
+        if self.compute_dk_dq:
+            tiles += self.ds_stages * self.tile_m * self.tile_n
+            rows += self.consumers * self.parts_per_add * self.part_elements(of)
         return tiles * of.dtype.bytes + rows * f32.bytes
 
     def fits(self, of: Attention) -> bool:
@@ -128,26 +128,26 @@ class BackwardConfig:
 def backward_config(of: Attention) -> BackwardConfig:
     """The configuration for head dimensions; `values_config` says whether another kernel computes dV."""
     if max(of.depth, of.columns) > WIDEST:
-        whole = BackwardConfig(tile=32)
-        if of.depth + of.columns <= MOST_COLUMNS and not (of.varlen or of.lists or modified(of)):
-            return replace(whole, together=whole.parts(of))
+        whole = BackwardConfig(tile_m=32)
+        if of.depth + of.columns <= MOST_COLUMNS and not (of.varlen or of.block_mask or modified(of)):
+            return replace(whole, parts_per_add=whole.parts(of))
         tiles = ((32, 2), (32, 1)) if of.has_both_functions else ((64, 2), (32, 2), (32, 1))
-        found = [BackwardConfig(tile, stages=n, values=False) for tile, n in tiles]
-        once = replace(found[0], ds_stages=1, together=found[0].parts(of))
+        found = [BackwardConfig(tile, stages=n, compute_dv=False) for tile, n in tiles]
+        once = replace(found[0], ds_stages=1, parts_per_add=found[0].parts(of))
         return next(each for each in (once, *found) if each.fits(of))
-    if modified(of) or of.lists:  # 64 queries, or 32, divide most blocks of a mask
+    if modified(of) or of.block_mask:  # 64 queries, or 32, divide most blocks of a mask
         # with both functions ptxas keeps up to 148 bytes of registers in memory at 64 queries, and 36 at 48
-        crowded = of.has_both_functions and not of.lists and of.key_columns > SUM_ROWS
+        crowded = of.has_both_functions and not of.block_mask and of.key_columns > SUM_ROWS
         stages = 1 if max(of.depth, of.columns) > SUM_ROWS else 2
-        return BackwardConfig(tile=48 if crowded else 64, ds_stages=stages)
+        return BackwardConfig(tile_m=48 if crowded else 64, ds_stages=stages)
     if of.key_columns > SUM_ROWS:
-        return BackwardConfig(tile=80, ds_stages=1)
-    return BackwardConfig(tile=128 if of.columns <= SUM_ROWS else 64)
+        return BackwardConfig(tile_m=80, ds_stages=1)
+    return BackwardConfig(tile_m=128 if of.columns <= SUM_ROWS else 64)
 
 
 def values_config(config: BackwardConfig) -> BackwardConfig | None:
     """The configuration of the kernel of dV, with the same tiles, if that of dK and dQ does not compute it."""
-    return None if config.values else replace(config, keys=False, values=True)
+    return None if config.compute_dv else replace(config, compute_dk_dq=False, compute_dv=True)
 
 
 def modified(of: Attention) -> bool:

@@ -55,13 +55,13 @@ class Memory:
     @classmethod
     def allocate(cls, of: Attention, config: BackwardConfig) -> Memory:
         """Allocate it: first the tiles, which are aligned, then vectors and barriers."""
-        stages, tile, rows = config.stages, config.tile, config.rows
+        stages, tile, rows = config.stages, config.tile_m, config.tile_n
         k = smem.wgmma_tile(of.dtype, (rows, of.key_columns), name="K")
         v = smem.wgmma_tile(of.dtype, (rows, of.value_columns), name="V")
         q = smem.wgmma_tile(of.dtype, (tile, of.key_columns), stages=stages, name="Q")
         o = smem.wgmma_tile(of.dtype, (tile, of.value_columns), stages=stages, name="dO")
         ds, sums = None, None
-        if config.keys:
+        if config.compute_dk_dq:
             ds = smem.wgmma_tile(of.dtype, (tile, rows), stages=config.ds_stages, swizzle="128B", name="dS")
             sums = SumBuffer.allocate(of, config, 2 + config.consumers)
         lse2, delta = (smem.array(f32, (stages, tile), name=name) for name in ("lse2", "delta"))
@@ -83,12 +83,12 @@ class Consumer:
         self.of, self.config, self.call, self.rings = of, config, call, rings
         self.memory, self.blocks, self.block, self.me, self.fixed = memory, blocks, block, me, fixed
         self.both = 1 + config.consumers
-        (self.scores,) = wgmma_accumulators(QUERY_ROWS, config.tile)
+        (self.scores,) = wgmma_accumulators(QUERY_ROWS, config.tile_m)
         self.s = Fragment(self.scores)
-        if config.values:
+        if config.compute_dv:
             (self.dv,) = wgmma_accumulators(QUERY_ROWS, of.columns, zero=True)
-        if config.keys:
-            (self.gradients,) = wgmma_accumulators(QUERY_ROWS, config.tile)
+        if config.compute_dk_dq:
+            (self.gradients,) = wgmma_accumulators(QUERY_ROWS, config.tile_m)
             (self.dk,) = wgmma_accumulators(QUERY_ROWS, of.depth, zero=True)
             (self.dq,) = wgmma_accumulators(SUM_ROWS, config.part(of, me, 0)[2])
             self.dp, self.panel = Fragment(self.gradients), TransposedPanel()
@@ -102,11 +102,11 @@ class Consumer:
         self.key = key
         self.keys = [row.view(s32) + key for row in self.s.rows]
         self.functions = ScoreFunctions(of, call, block.batch.view(s32)) if modified(of) else None
-        self.reads = config.keys and bool(workspace(of))
+        self.reads = config.compute_dk_dq and bool(workspace(of))
 
     def run(self) -> None:
         """Process all tiles of queries that see the block, one query head after the other."""
-        block, tile = self.block, self.config.tile
+        block, tile = self.block, self.config.tile_m
         self.fixed.wait(self.fixed.consumer_state())
         for member in ptx.range(block.group):
             if block.visits is not None:
@@ -124,7 +124,7 @@ class Consumer:
 
     def phases(self) -> list[tuple[Register, Register, bool]]:
         """Ranges of tiles, the last one first: first, end, and whether the range is masked."""
-        block, below = self.block, self.of.below
+        block, below = self.block, self.of.window_left
         return [
             *([(block.low, block.end, True)] if below else []), (block.clear, block.low if below else block.end, False),
             (block.begin, block.clear, True),
@@ -134,17 +134,17 @@ class Consumer:
         """Process the tile of queries that starts at `query`. masked: whether a mask applies to it."""
         of, rings, state, config = self.of, self.rings, self.state, self.config
         self.multiply(self.scores, self.k.first_k(of.depth), rings.q, "q", of.depth)
-        if config.keys:
+        if config.compute_dk_dq:
             self.multiply(self.gradients, self.v.first_k(of.columns), rings.o, "o", of.columns)
         else:
             rings.o.consumer_wait(state)
-        ptx.wgmma.wait_group(1 if config.keys and self.functions is None else 0)
+        ptx.wgmma.wait_group(1 if config.compute_dk_dq and self.functions is None else 0)
         if self.functions is not None:
             self.apply_functions(self.functions, query, masked, head)
         if not self.reads:
             self.weigh(query, masked, head)
-        p = self.s.as_a(of.dtype) if config.values else []
-        if config.keys:
+        p = self.s.as_a(of.dtype) if config.compute_dv else []
+        if config.compute_dk_dq:
             self.add_keys(p)
         else:
             self.accumulate(self.dv, p, "o", of.columns)
@@ -157,7 +157,7 @@ class Consumer:
 
     def add_keys(self, p: list[Any]) -> None:
         """Compute dS, then add to dV, dK and dQ."""
-        of, config, early, sums = self.of, self.config, self.config.early, self.memory.sums
+        of, config, early, sums = self.of, self.config, self.config.dv_overlaps_ds, self.memory.sums
         assert sums is not None
         if early:
             self.accumulate(self.dv, p, "o", of.columns)
@@ -165,7 +165,7 @@ class Consumer:
         self.differentiate()
         ds = self.dp.as_a(of.dtype)
         stage = self.share(ds)
-        if config.values and not early:
+        if config.compute_dv and not early:
             self.accumulate(self.dv, p, "o", of.columns)
         ptx.fence.proxy_async_shared_cta()  # for dS, and for lse2 and delta, which TMA will overwrite
         self.meet()
@@ -216,10 +216,10 @@ class Consumer:
             sees = self.s.inside_columns(*self.seen(query)) if partly is not None or masked else None
             functions.weigh(self.scores, self.gradients, head, place, rows, sees, partly)
             return
-        deltas = dict(column_vector(self.rings.delta, self.state, self.dp)) if config.keys else {}
+        deltas = dict(column_vector(self.rings.delta, self.state, self.dp)) if config.compute_dk_dq else {}
         functions.apply(
-            self.scores, self.gradients if config.keys else None, head, place,
-            deltas.__getitem__ if config.keys else None,
+            self.scores, self.gradients if config.compute_dk_dq else None, head, place,
+            deltas.__getitem__ if config.compute_dk_dq else None,
         )  # fmt: skip
 
     def differentiate(self) -> None:
@@ -271,12 +271,12 @@ class Consumer:
 
     def finish(self) -> None:
         """Store dV and dK through the shared memory of their values and keys."""
-        if self.config.keys:
+        if self.config.compute_dk_dq:
             Fragment(self.dk).scale_rows([self.call["factor"]] * 2)
             self.meet()  # the other consumer has read K for its part of dQ
-        if self.config.values:
+        if self.config.compute_dv:
             self.store("dV", self.dv, self.v)
-        if self.config.keys:
+        if self.config.compute_dk_dq:
             self.store("dK", self.dk, self.k)
 
     def store(self, name: str, acc: RegisterArray, memory: TileSlice) -> None:

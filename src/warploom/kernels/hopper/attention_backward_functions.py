@@ -72,7 +72,7 @@ class ScoreFunctions:
                     value, slope = self.of.score_mod.derive(handles, given, *where)
                     gradients[index].set(gradients[index] * slope.floating())
                 score.set(value.floating())
-            if not self.of.lists:
+            if not self.of.block_mask:
                 exists = self._seen(exists, where)
                 score.set(ptx.select(exists, score, float("-inf")))
 

@@ -59,7 +59,7 @@ class SumBuffer:
     @classmethod
     def allocate(cls, of: Attention, config: BackwardConfig, first_barrier: int) -> SumBuffer:
         """Allocate the buffer."""
-        memory = smem.array(f32, (config.consumers, config.together, config.part_elements(of)), name="dQ")
+        memory = smem.array(f32, (config.consumers, config.parts_per_add, config.part_elements(of)), name="dQ")
         return cls(memory, first_barrier, config.consumers)
 
     def full(self, me: int) -> int:
@@ -99,10 +99,11 @@ class Adder:
         self, of: Attention, config: BackwardConfig, buffer: SumBuffer, call: dict[str, Any], block: KeyBlock, me: int
     ) -> None:
         self.config, self.buffer, self.me = config, buffer, me
-        self.block, self.first = block.row.view(u32) // config.rows, block.first
-        self.begin_tile = None if block.packed is None else block.packed.padded // config.tile
+        self.block, self.first = block.row.view(u32) // config.tile_n, block.first
+        self.begin_tile = None if block.packed is None else block.packed.padded // config.tile_m
         self.sums, self.turns = call["sums"], call["turns"]
-        self.elements, self.times = config.part_elements(of) * config.together, config.parts(of) // config.together
+        self.elements = config.part_elements(of) * config.parts_per_add
+        self.times = config.parts(of) // config.parts_per_add
         self.leader = (ptx.special.tid.x() & (WARP - 1)) == 0
 
     def begin(self) -> None:
@@ -141,8 +142,8 @@ class Adder:
         """The number of blocks that add to a tile before this one."""
         if self.first is None:
             return self.block
-        lowest = ptx.math.max((tile * self.config.tile).view(s32) + self.first, 0)
-        return self.block - lowest.view(u32) // self.config.rows
+        lowest = ptx.math.max((tile * self.config.tile_m).view(s32) + self.first, 0)
+        return self.block - lowest.view(u32) // self.config.tile_n
 
     def _turn(self, line: Register, place: Register) -> Register:
         """The address of the turn of this consumer's parts of a tile."""
@@ -193,7 +194,7 @@ def build_convert(of: Attention, config: BackwardConfig, folded: bool = False) -
     """
     chosen = config
     _, _, queries = config.part(of, 0, 0)
-    grid = BlockGrid("S", "H", config.tile, of.varlen, folded)
+    grid = BlockGrid("S", "H", config.tile_m, of.varlen, folded)
     parts = config.parts_per_tile(of)
 
     def attention_convert(**call: Any) -> None:
@@ -202,15 +203,15 @@ def build_convert(of: Attention, config: BackwardConfig, folded: bool = False) -
         index = BlockIndex(grid, dq, ends=call.get("q_ends"))
         tile, head, batch = index.block(), index.head(), index.batch()
         thread, me = thread_of_warpgroup(), ptx.special.tid.x() // WARPGROUP
-        row = (tile * chosen.tile).view(s32)
+        row = (tile * chosen.tile_m).view(s32)
         keys: Any
         if of.varlen:
-            begin, end, keys, inside = _sequence(call, tile * chosen.tile, chosen.tile)
+            begin, end, keys, inside = _sequence(call, tile * chosen.tile_m, chosen.tile_m)
             row, reached = inside + begin, keys > 0
             edge = None if edge is None else edge + (keys - (end - begin))
         else:
             inside, keys = row, call.get("keys")
-        if of.lists:
+        if of.block_mask:
             visitors = call["visitors"]
             visited = (line_of(visitors, batch, head) * visitors.shape[2] + tile).to(u64)
             reached = ptx.load(s32, ptx.addr(visitors.pointer() + visited * s32.bytes)) > 0
@@ -248,9 +249,9 @@ def build_convert(of: Attention, config: BackwardConfig, folded: bool = False) -
     return kernel(
         in_specs={
             "sums": Tile("B", "H", "W", f32), "factor": Scalar(f32),
-            **({"first": Scalar(s32)} if of.below else {}),
+            **({"first": Scalar(s32)} if of.window_left else {}),
             **({"q_ends": Tile("N", s32), "k_ends": Tile("N", s32), "keys": Scalar(s32)} if of.varlen else
-               {"keys": Scalar(s32)} if of.below else {}),
+               {"keys": Scalar(s32)} if of.window_left else {}),
             **visitor_tiles(of),
         },
         out_specs={"dQ": Tile("B", "S", "H", of.head_dim, of.dtype, box=(PANEL, 1, queries, 1), swizzle="128B",

@@ -95,11 +95,11 @@ class Consumer:
             ring.consumer_state() for ring in (self.queries, self.keys, self.values)
         )  # fmt: skip
         self.leader = self.keys.leader()
-        (self.scores,) = wgmma_accumulators(QUERY_ROWS, config.keys)
+        (self.scores,) = wgmma_accumulators(QUERY_ROWS, config.tile_n)
         (self.out,) = wgmma_accumulators(QUERY_ROWS, of.columns)
         self.out_rows = Fragment(self.out)
-        self.apart = wgmma_accumulators(QUERY_ROWS, config.apart)[0] if config.apart else None
-        self.p = [reg.array(b32, config.keys * of.dtype.bytes // 8) for _ in range(1 if config.values_first else 2)]
+        self.promoted = wgmma_accumulators(QUERY_ROWS, config.promoted_columns)[0] if config.promoted_columns else None
+        self.p = [reg.array(b32, config.tile_n * of.dtype.bytes // 8) for _ in range(1 if config.pv_first else 2)]
         self.scale, self.inner, self.v_factor = call.scale, call.inner, call.v_factor
         if of.scaled:  # changes with each block
             self.v_factor = reg.scalar(f32)
@@ -108,18 +108,18 @@ class Consumer:
             else:
                 self.inner = reg.scalar(f32)
         self.softmax = Softmax(
-            self.scores, self.scale, of.dtype, guarded=config.guarded, renewed=config.renewed, weighed=config.weighed,
-            hidden=of.score_mod is not None,
+            self.scores, self.scale, of.dtype, guarded=config.guarded, hidden=of.score_mod is not None,
+            raise_all_maxima=config.raise_all_maxima, rounded_row_sum=config.rounded_row_sum,
         )  # fmt: skip
         self.accumulate = reg.predicate()
         self.store = WholeStore(call.O, 1 + me)
         self.turns = None
-        if config.ordered and config.consumers > 1:
+        if config.ping_pong and config.consumers > 1:
             self.turns = OrderedBarrier(1 + config.consumers, config.consumers)
 
     def run(self) -> None:
         """Compute all blocks that the queue gives to this CTA."""
-        state, early = self.queue.consumer_state(), self.config.query_slots > 1
+        state, early = self.queue.consumer_state(), self.config.query_stages > 1
         if self.turns:
             self.turns.begin(self.me)
         number = self.queue.next(state).copy()
@@ -138,9 +138,9 @@ class Consumer:
                     self.queries.advance(self.at_q, branch=False)
                     self.begin()
                 ptx.wgmma.wait_group(1 if early else 0)
-                if self.config.values_first:
+                if self.config.pv_first:
                     self.softmax.rescale(self.out_rows)
-                self.add_up(self.p[0], self.at_v.index)
+                self.promote(self.p[0], self.at_v.index)
                 self.release(self.values, self.at_v)
                 self.finish(block, slot)
                 if not early:
@@ -166,34 +166,34 @@ class Consumer:
         ptx.wgmma.commit_group()
 
     def add_values(self, p: RegisterArray) -> None:
-        """Issue O += P V for the tile of values that has arrived, or the first columns of `apart`, as one group."""
+        """Issue O += P V for the tile of values that has arrived, or the first columns of `promoted`, as one group."""
         ptx.wgmma.fence()
         parts = _fragments(p)
-        if self.apart is not None:
-            wgmma_block(self.apart, parts, self._transposed_rows(self.at_v.index, 0), accumulate=False)
+        if self.promoted is not None:
+            wgmma_block(self.promoted, parts, self._transposed_rows(self.at_v.index, 0), accumulate=False)
         else:
             stage = self.values.stage(self.at_v)
-            values = stage.t.first_k(self.config.keys) if self.of.narrow else stage.v.rows(0, self.of.columns)
+            values = stage.t.first_k(self.config.tile_n) if self.of.fp8 else stage.v.rows(0, self.of.columns)
             wgmma_block(self.out, parts, values, accumulate=self.accumulate)
         ptx.wgmma.commit_group()
 
-    def add_up(self, p: RegisterArray, stage: Register, *, last: bool = False) -> None:
-        """Add the complete product in `apart` to O; then compute and add its other columns, a part at a time."""
-        if self.apart is None:
+    def promote(self, p: RegisterArray, stage: Register, *, last: bool = False) -> None:
+        """Add the complete product in `promoted` to O; then compute and add its other columns, a part at a time."""
+        if self.promoted is None:
             return
-        parts = _fragments(p)
-        for column in range(0, self.of.columns, self.config.apart):
+        parts, width = _fragments(p), self.config.promoted_columns
+        for column in range(0, self.of.columns, width):
             if column:
                 ptx.wgmma.fence()
-                wgmma_block(self.apart, parts, self._transposed_rows(stage, column), accumulate=False)
+                wgmma_block(self.promoted, parts, self._transposed_rows(stage, column), accumulate=False)
                 ptx.wgmma.commit_group()
                 ptx.wgmma.wait_group(0)
-            for out, found in zip(self.out[column // 2 : (column + self.config.apart) // 2], self.apart, strict=True):
+            for out, found in zip(self.out[column // 2 : (column + width) // 2], self.promoted, strict=True):
                 out += found
 
     def _transposed_rows(self, stage: Register, column: int) -> TileSlice:
         tile = self.values.tiles["t"][stage]
-        return tile.rows(column, self.config.apart).first_k(self.config.keys)
+        return tile.rows(column, self.config.promoted_columns).first_k(self.config.tile_n)
 
     def release(self, ring: TmaPipeline, state: State) -> None:
         ring.consumer_release(state, leader=self.leader)
@@ -207,18 +207,18 @@ class Consumer:
             self.load_scales(block)
         ptx.wgmma.wait_group(0)
         self.release(self.keys, self.at_k)
-        walk = KeyTileIterator(block, block.start.copy(), self.config.keys)
+        walk = KeyTileIterator(block, block.start.copy(), self.config.tile_n)
         self.modify(block, walk.start, masked=True, whole=block.whole)
         self.softmax.start(self.p[0])
-        if self.config.values_first:
+        if self.config.pv_first:
             self.softmax.needed.set(False)
         self.accumulate.set(False)
-        if self.apart is not None:
+        if self.promoted is not None:
             for out in self.out:
                 out.set(0.0)
         self.values.wait(self.at_v)
         read, start = self.of.score_mod is not None, walk.start
-        if self.of.above or self.of.lists:
+        if self.of.window_right or self.of.block_mask:
             for _ in ptx.range(block.above):
                 walk.next()
                 self.single(block, start, masked=True)
@@ -230,7 +230,7 @@ class Consumer:
             self.step(block, start, self.p[0], self.p[-1])
             walk.next(read=read)
             self.step(block, start, self.p[-1], self.p[0])
-        if self.of.below:
+        if self.of.window_left:
             for _ in ptx.range(block.low):
                 walk.next()
                 self.single(block, start, masked=True)
@@ -245,8 +245,8 @@ class Consumer:
         self, block: QueryBlock, start: Register, p: RegisterArray, following: RegisterArray, *, masked: bool = False
     ) -> None:
         """S of the tile at `start` and P V of the previous tile; this tile's P is left in `following`."""
-        some = masked or (self.of.mask_mod is not None and not self.of.lists)  # some scores may be -inf
-        if self.config.values_first:
+        some = masked or (self.of.mask_mod is not None and not self.of.block_mask)  # some scores may be -inf
+        if self.config.pv_first:
             self.step_values_first(block, start, masked=masked, some=some)
             return
         if self.turns:
@@ -264,7 +264,7 @@ class Consumer:
         self.values.advance(self.at_v, branch=False)
         self.values.wait(self.at_v)  # a loop, across which ptxas does not sink the exponentials
         ptx.wgmma.wait_group(0)
-        self.add_up(p, read)
+        self.promote(p, read)
         self.values.consumer_release(read, leader=self.leader)
         self.softmax.rescale(self.out_rows)
         self.accumulate.set(True)
@@ -281,7 +281,7 @@ class Consumer:
             self.turns.pass_on(self.me)
         self.softmax.rescale(self.out_rows)
         ptx.wgmma.wait_group(1)
-        self.add_up(p, self.at_v.index)
+        self.promote(p, self.at_v.index)
         self.release(self.values, self.at_v)
         ptx.wgmma.wait_group(0)
         self.release(self.keys, self.at_k)
@@ -292,7 +292,7 @@ class Consumer:
     def modify(self, block: QueryBlock, start: Register, *, masked: bool, whole: Predicate | None = None) -> None:
         """Modify the scores before the softmax: apply the softcap and set -inf where a query does not see a key. If
         `whole` is true, the mask function does not apply."""
-        mask_mod = self.of.mask_mod if masked or not self.of.lists else None
+        mask_mod = self.of.mask_mod if masked or not self.of.block_mask else None
         if self.of.softcap and self.inner is not None:
             for score in self.scores:
                 ptx.inst("tanh.approx.f32", score, score * self.inner)
@@ -320,7 +320,7 @@ class Consumer:
         batch, head = block.batch.view(s32), block.head.view(s32)
         first = block.row + QUERY_ROWS * self.me
         rows = [ptx.math.min(row.view(s32) + first, block.queries - 1) for row in self.out_rows.rows]
-        keys = self.blocks.keys.view(s32) if self.of.lists else block.keys
+        keys = self.blocks.keys.view(s32) if self.of.block_mask else block.keys
         for index, score in enumerate(self.scores):
             row = rows[half_of(index)]
             key = ptx.math.min(self.softmax.scores.column_of(index).view(s32) + start, keys - 1)

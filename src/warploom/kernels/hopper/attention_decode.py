@@ -48,7 +48,7 @@ def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa:
 
     K is (N, T, G, D) and V (N, T, G, value_dim), where N is B and T the capacity. If paged, they are N pages of T keys,
     and `table` (B, W) s32 lists the pages of each sequence in order. `lengths` (B,) s32: keys of each sequence.
-    With `of.scaled`, `k_scale` and `v_scale` (B, G) f32; with `of.narrow` alone, the scalar `v_factor`.
+    With `of.scaled`, `k_scale` and `v_scale` (B, G) f32; with `of.fp8_kv` alone, the scalar `v_factor`.
     Scalars: `scale`, `inner` as in `attention.build`; `causal` 1 if each query sees one key less than the next query,
     else 0; `left`: keys that a query sees before its own.
     """
@@ -62,9 +62,9 @@ def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa:
         group = heads // kv_heads
         most = room if table is None else room * table.shape[1]
         ring = TmaPipeline(
-            stages=config.stages, consumers=config.warps, producers=config.loaders,
-            k=smem.wgmma_tile(of.cached, (config.keys, of.key_columns), stages=config.stages, name="K"),
-            v=smem.wgmma_tile(of.cached, (config.keys, of.value_columns), stages=config.stages, name="V"),
+            stages=config.stages, consumers=config.warps, producers=config.producer_warps,
+            k=smem.wgmma_tile(of.kv_dtype, (config.tile_n, of.key_columns), stages=config.stages, name="K"),
+            v=smem.wgmma_tile(of.kv_dtype, (config.tile_n, of.value_columns), stages=config.stages, name="V"),
         )  # fmt: skip
         partition, combination = (ClusterPartition, ClusterCombine) if config.cluster else (WorkPartition, SplitCombine)
         work = partition(config, call["lengths"], most, queries, group, kv_heads, call["causal"], call.get("left"))
@@ -75,7 +75,7 @@ def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa:
         combine.initialise()
         if config.pdl:
             ptx.griddepcontrol.launch_dependents()
-        if config.early:
+        if config.early_prologue:
             with ptx.if_(ptx.special.tid.x() == WARP * config.warps):
                 for array in (K, V):
                     ptx.tma.prefetch_descriptor(array.tma_desc())
@@ -91,25 +91,25 @@ def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa:
         if config.pdl and not config.promised:
             ptx.griddepcontrol.wait()
         work.initialise()
-        if config.early:
+        if config.early_prologue:
             ptx.bar.sync(0)
         else:
             ring.initialise()
         work.begin()
-        loaders = (config.warps, config.warps + config.loaders - 1)
-        name = f"warps {loaders[0]} to {loaders[1]}" if config.loaders > 1 else f"warp {loaders[0]}"
+        producers = (config.warps, config.warps + config.producer_warps - 1)
+        name = f"warps {producers[0]} to {producers[1]}" if config.producer_warps > 1 else f"warp {producers[0]}"
         for role in (
-            Role("producer", name, None, loaders),
+            Role("producer", name, None, producers),
             Role("consumer", f"warps 0 to {config.warps - 1}", None, (0, config.warps - 1), 1),
         ):
             Trace.current().protocol.roles.append(role)
         with ptx.if_(ptx.special.tid.x() >= WARP * config.warps):
-            if config.loaders == 1:
+            if config.producer_warps == 1:
                 load(config, work, ring, K, V, table)
             else:
-                loader = ptx.special.tid.x() // WARP - config.warps
-                for me in range(config.loaders):
-                    with ptx.if_(loader == me):
+                number = ptx.special.tid.x() // WARP - config.warps
+                for me in range(config.producer_warps):
+                    with ptx.if_(number == me):
                         load(config, work, ring, K, V, table, me)
             if config.cluster:
                 ptx.cluster.wait()
@@ -130,8 +130,8 @@ def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa:
     return kernel(
         in_specs={
             "Q": Tile("B", "R", "H", of.head_dim, of.dtype, order="rows"),
-            "K": Tile("N", "T", "G", of.head_dim, of.cached, box=box, swizzle="128B", order="rows"),
-            "V": Tile("N", "T", "G", of.value_dim, of.cached, box=box, swizzle="128B", order="rows"),
+            "K": Tile("N", "T", "G", of.head_dim, of.kv_dtype, box=box, swizzle="128B", order="rows"),
+            "V": Tile("N", "T", "G", of.value_dim, of.kv_dtype, box=box, swizzle="128B", order="rows"),
             "lengths": Tile("B", s32),
             **({"table": Tile("B", "W", s32)} if of.paged else {}),
             **({"sinks": Tile("H", f32)} if of.sinks else {}),
@@ -139,15 +139,15 @@ def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa:
             **({} if config.cluster else memory),
             "scale": Scalar(f32),
             "causal": Scalar(s32),
-            **({"v_factor": Scalar(f32)} if of.narrow and not of.scaled else {}),
+            **({"v_factor": Scalar(f32)} if of.fp8_kv and not of.scaled else {}),
             **({"inner": Scalar(f32)} if of.softcap else {}),
-            **({"left": Scalar(s32)} if of.below else {}),
+            **({"left": Scalar(s32)} if of.window_left else {}),
         },
         out_specs={
             "O": Tile("B", "R", "H", of.value_dim, of.dtype, order="rows"),
             "LSE": Tile("B", "H", "R", f32),
         },
-        grid=ClusterGrid(config.cluster, config.rows) if config.cluster else OneCtaPerSm(),
+        grid=ClusterGrid(config.cluster, config.tile_m) if config.cluster else OneCtaPerSm(),
         cluster=(max(1, config.cluster), 1, 1), block=config.threads, arch="sm_90a",
         registers=config.registers, pdl=config.pdl, name="attention_decode",
     )(decode)  # fmt: skip
@@ -157,15 +157,15 @@ def load(
     config: DecodeConfig, work: WorkPartition, ring: TmaPipeline, K: ArrayHandle, V: ArrayHandle,
     table: ArrayHandle | None, me: int = 0,
 ) -> None:  # fmt: skip
-    """Producer warp `me` of `config.loaders`: loads its boxes tile by tile, across heads and sequences."""
+    """Producer warp `me` of `config.producer_warps`: loads its boxes tile by tile, across heads and sequences."""
     lane, state, policy = ptx.special.tid.x() & (WARP - 1), ring.producer_state(), read_once()
     boxes = [(array, name, box) for array, name in ((K, "k"), (V, "v")) for box in ring.tiles[name].layout.boxes]
-    across = min(config.loaders, len(boxes))
+    across = min(config.producer_warps, len(boxes))
     mine = boxes[me % across :: across]
-    count = config.copies * across // config.loaders
+    count = config.copies * across // config.producer_warps
     first = me // across * count
     span = ring.tiles["k"].layout.swizzle.span
-    expected = ring.stage_bytes if config.loaders == 1 else len(mine) * count * config.copy_rows * span
+    expected = ring.stage_bytes if config.producer_warps == 1 else len(mine) * count * config.copy_rows * span
     if config.promised:
         if me == 0:
             prefetch(config, work, ring, K, V, table)
@@ -181,22 +181,24 @@ def load(
                 with ptx.if_(copy < first + count):
                     yield KeyCopy(copy, *place(K, work, table, segment, (copy * config.copy_rows).view(s32) + start))
 
-        ahead = (
-            [KeyCopy(found.number, found.block.copy(), found.row.copy()) for found in copies()] if config.ahead else []
+        next_copies = (
+            [KeyCopy(found.number, found.block.copy(), found.row.copy()) for found in copies()]
+            if config.prefetch_page_index
+            else []
         )
         for _ in each_tile(work, segment):
             ptx.mbarrier.wait(ring.empty[state.index], state.phase)
             stage = ring.stage(state)
             ptx.mbarrier.arrive_expect_tx(stage.full, expected, pred=lane == 0)
-            for copy in lane_copies(ahead, first + count) if ahead else copies():
+            for copy in lane_copies(next_copies, first + count) if next_copies else copies():
                 for array, name, box in mine:
                     into = stage.tiles[name] + box.offset + copy.number * (config.copy_rows * span)
                     at = (box.coordinates[0], segment.head, copy.row, copy.block)
                     ptx.cp.async_.bulk.tensor(into, array.tma_desc(), at, stage.full, cache_hint=policy)
             ring.advance(state, branch=False)
             start += segment.step
-            if ahead:
-                for copy, found in zip(ahead, copies(), strict=True):
+            if next_copies:
+                for copy, found in zip(next_copies, copies(), strict=True):
                     copy.block.set(found.block)
                     copy.row.set(found.row)
 
@@ -222,7 +224,7 @@ def prefetch(
     memory would be idle while the CTA reads them from L2.
     """
     lane, stage = ptx.special.tid.x() & (WARP - 1), ring.stage(ring.producer_state())
-    for segment in work.segments(most=(config.prefetched or config.stages) * SPREAD):
+    for segment in work.segments(most=(config.prefetch or config.stages) * SPREAD):
         tiles = (segment.tiles + (SPREAD - 1)) // SPREAD
         for copy in ptx.range(lane, tiles * config.copies, WARP, unroll=False):
             tile, part = copy // config.copies, copy % config.copies

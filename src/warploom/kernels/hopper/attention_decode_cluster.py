@@ -61,12 +61,12 @@ class ClusterPartition(WorkPartition):
 
     def segments(self, most: int | None = None) -> Iterator[Segment]:
         """This CTA's only segment, not `measured` unless its first tile depends on the length."""
-        cluster, size = self.config.cluster, self.config.keys
+        cluster, size = self.config.cluster, self.config.tile_n
         number, rank = ptx.special.ctaid.x() // cluster, ptx.special.ctaid.x() % cluster
         sequence, which = number // self.per_sequence, number % self.per_sequence
         told, zero = self.told(sequence), reg.scalar(s32, init=0)
         segment = EarlySegment(
-            sequence, which // self.chunks, which % self.chunks * self.config.rows, KeyRange(told, told, zero),
+            sequence, which // self.chunks, which % self.chunks * self.config.tile_m, KeyRange(told, told, zero),
             (rank * size).view(s32), rank, number, (rank, rank), cluster * size,
         )  # fmt: skip
         yield segment if self.left is None else self.measured(segment)
@@ -74,7 +74,7 @@ class ClusterPartition(WorkPartition):
     def measured(self, segment: Segment) -> Segment:
         if not isinstance(segment, EarlySegment):
             return segment
-        cluster, size = self.config.cluster, self.config.keys
+        cluster, size = self.config.cluster, self.config.tile_n
         keys = self.keys(segment.sequence, segment.keys.length)
         rank = ptx.special.ctaid.x() % cluster
         first = keys.first.view(u32) // size
@@ -91,8 +91,8 @@ class ClusterCombine(SplitCombine):
         """Allocate and initialise the barrier; the CTA must fence and arrive at the cluster barrier then."""
         cluster, columns = self.config.cluster, self.of.value_dim
         self.across = columns // VECTOR // cluster
-        self.parts = smem.array(f32, (cluster, self.config.rows, columns // cluster), name="parts")
-        self.part_logarithms = smem.array(f32, (cluster, self.config.rows), name="part_logarithms")
+        self.parts = smem.array(f32, (cluster, self.config.tile_m, columns // cluster), name="parts")
+        self.part_logarithms = smem.array(f32, (cluster, self.config.tile_m), name="part_logarithms")
         self.received = smem.mbarrier(1, name="received")
         with ptx.if_(ptx.special.tid.x() == 0):
             ptx.mbarrier.init(self.received[0], 1)
@@ -103,7 +103,7 @@ class ClusterCombine(SplitCombine):
         """Send the parts of this CTA's tiles, then combine and store this CTA's columns."""
         vectors, values = self._warps(warp, segment, logarithms)
         cluster, thread = self.config.cluster, ptx.special.tid.x()
-        rank, rows = ptx.special.ctaid.x() % cluster, ptx.math.min(self.work.rows - segment.row, self.config.rows)
+        rank, rows = ptx.special.ctaid.x() % cluster, ptx.math.min(self.work.rows - segment.row, self.config.tile_m)
         size = rows * (cluster * (self.across * _VECTOR_BYTES + f32.bytes))
         ptx.mbarrier.arrive_expect_tx(self.received[0], size, pred=thread == 0)
         ptx.cluster.wait()
@@ -111,7 +111,7 @@ class ClusterCombine(SplitCombine):
             with ptx.if_(vector.exists):
                 self._send(rank, vector, part)
         ptx.mbarrier.wait(self.received[0], 0, scope="cluster")
-        for begin in range(0, self.config.rows * self.across, self.threads):
+        for begin in range(0, self.config.tile_m * self.across, self.threads):
             number = thread + begin
             row, column = number // self.across, number % self.across * VECTOR
             with ptx.if_(row < rows):

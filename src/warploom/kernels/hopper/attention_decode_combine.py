@@ -67,8 +67,8 @@ class SplitCombine:
     ) -> None:  # fmt: skip
         self.of, self.config, self.work = of, config, work
         self.workspace, self.counters, self.out, self.lse, self.sinks = workspace, counters, out, lse, sinks
-        self.sums = smem.array(f32, (config.warps, config.used_rows, config.exchanged + of.padding), name="sums")
-        self.logarithms = smem.array(f32, (config.slices, config.rows), name="logarithms")
+        self.sums = smem.array(f32, (config.warps, config.used_rows, config.exchange_columns + of.padding), name="sums")
+        self.logarithms = smem.array(f32, (config.slices, config.tile_m), name="logarithms")
         self.arrived = smem.array(u32, 1, name="arrived")
         self.threads = WARP * config.warps
 
@@ -101,14 +101,14 @@ class SplitCombine:
         for row, logarithm in zip(warp.rows, logarithms, strict=True):
             place = self.logarithms[warp.slice // ROWS, row]
             ptx.store(place, logarithm, pred=(warp.lane & 3) == 0)
-        for first in range(0, self.of.columns, self.config.exchanged):
-            columns = min(self.config.exchanged, self.of.columns - first)
+        for first in range(0, self.of.columns, self.config.exchange_columns):
+            columns = min(self.config.exchange_columns, self.of.columns - first)
             if first:
                 self.meet()  # the previous columns have been read
             self._write(warp, first, columns)
             self.meet()
             across = columns // VECTOR
-            used = self.config.blocks * self.config.used_rows
+            used = self.config.row_blocks * self.config.used_rows
             for begin in range(0, used * across, self.threads):
                 number = thread + begin
                 row, column = number // across, number % across * VECTOR
@@ -124,7 +124,7 @@ class SplitCombine:
         """Write `columns` columns of a warp's O to the exchange."""
         number, used = ptx.special.tid.x() // WARP, self.config.used_rows
         with ptx.if_((warp.lane >> 2) < used) if used < HALF_ROWS else nullcontext():
-            (self._write_narrow if self.of.narrow else self._write_wide)(warp, number, first, columns)
+            (self._write_narrow if self.of.fp8_kv else self._write_wide)(warp, number, first, columns)
 
     def _write_wide(self, warp: DecodeWarp, number: Register, first: int, columns: int) -> None:
         """`_write` for atoms that hold 8 adjacent columns each."""
@@ -194,7 +194,7 @@ class SplitCombine:
         return block + ((vector.row * self.of.columns + vector.column) * f32.bytes).to(u64)
 
     def _row_place(self, block: Register, row: Register) -> Register:
-        return block + ((row + self.config.rows * self.of.columns) * f32.bytes).to(u64)
+        return block + ((row + self.config.tile_m * self.of.columns) * f32.bytes).to(u64)
 
     def _is_last(self, segment: Segment, parts: Register) -> Predicate:
         """True if all other CTAs have arrived; uniform across the consumer threads."""
@@ -211,9 +211,9 @@ class SplitCombine:
         """Combine all CTAs' parts of an output vector, several at a time, and store the result."""
         top, total = reg.scalar(f32, init=-math.inf), reg.scalar(f32, init=0.0)
         sums = reg.array(f32, VECTOR, init=0.0)
-        for begin in ptx.range(0, parts, self.config.together, unroll=False):
+        for begin in ptx.range(0, parts, self.config.splits_per_read, unroll=False):
             found = []
-            for at in range(self.config.together):
+            for at in range(self.config.splits_per_read):
                 exists = begin + at < parts
                 block = self._block(first + ptx.select(exists, begin + at, 0), first)
                 logarithm = ptx.load(f32, ptx.addr(self._row_place(block, vector.row)))

@@ -75,7 +75,7 @@ class DecodeWarp:
         if of.scaled:  # changes with each segment
             self.scale, self.v_factor = reg.scalar(f32), reg.scalar(f32)
             self.inner = None if self.inner is None else reg.scalar(f32)
-        elif of.narrow:
+        elif of.fp8_kv:
             self.v_factor = call["v_factor"]
         self.state = ring.consumer_state()
         thread = ptx.special.tid.x()
@@ -89,7 +89,7 @@ class DecodeWarp:
             reg.array(f32, ACC_REGS * columns // BLOCK_N) for columns in (WARP_KEYS, of.columns)
         )  # fmt: skip
         self.columns = Fragment(self.scores)
-        self.softmax = Softmax(self.scores, self.scale, of.multiplied, guarded=False)
+        self.softmax = Softmax(self.scores, self.scale, of.mma_dtype, guarded=False)
         self.p = reg.array(b32, ACC_REGS)
         # K: lanes 0-7 address 8 keys, 8-15 their next 8 columns, 16-31 the next 8 keys. V: lanes 0-15 address
         # 16 keys, 16-31 their next 8 columns.
@@ -122,7 +122,7 @@ class DecodeWarp:
             self.ring.advance(self.state, branch=False)
             start += segment.step
         factors, logarithms = self.softmax.finish()
-        if self.of.narrow:
+        if self.of.fp8_kv:
             factors = [factor * self.v_factor for factor in factors]
         Fragment(self.out).scale_rows(factors)
         return logarithms
@@ -133,7 +133,7 @@ class DecodeWarp:
         for half, own in enumerate(self.rows):
             row = own + segment.row
             # with 8-bit keys, a lane has four adjacent columns of K, so it loads the same four of Q
-            own, next_by = (((self.lane & 3) << 3), 2) if self.of.narrow else (((self.lane & 3) << 2), BLOCK_N)
+            own, next_by = (((self.lane & 3) << 3), 2) if self.of.fp8_kv else (((self.lane & 3) << 2), BLOCK_N)
             place = self.queries.of(segment, row) + own.to(u64)
             inside = row < self.work.rows
             for step, words in enumerate(found):
@@ -141,11 +141,11 @@ class DecodeWarp:
                     column = step * BLOCK_K + next_ * next_by
                     if column < self.of.head_dim:
                         ptx.inst("ld.global.b32", words[2 * next_ + half], ptx.addr(place, column * 2), pred=inside)
-        if self.of.multiplied is not self.of.dtype:
+        if self.of.mma_dtype is not self.of.dtype:
             for words in found:
                 for word in words:
                     clamped = [ptx.math.max(ptx.math.min(x, LARGEST), -LARGEST) for x in unpack(word, self.of.dtype)]
-                    pack(clamped, self.of.multiplied, word)
+                    pack(clamped, self.of.mma_dtype, word)
         return found
 
     def _load_scales(self, segment: Segment) -> None:
@@ -165,7 +165,7 @@ class DecodeWarp:
         keys = segment.keys
         for register in self.scores:
             register.set(0.0)
-        if self.of.narrow:
+        if self.of.fp8_kv:
             for step in range(len(queries) // 2):
                 words = ptx.ldmatrix(self._step(stage.k, self.of_keys, step))
                 for at in range(2):
@@ -185,7 +185,7 @@ class DecodeWarp:
             self._mask_scores(segment, start)
         self.softmax.update(self.p, masked=True)
         self.softmax.rescale(Fragment(self.out))
-        wide = 2 * BLOCK_K if self.of.narrow else BLOCK_K
+        wide = 2 * BLOCK_K if self.of.fp8_kv else BLOCK_K
         steps = range(self.of.columns // wide)
         for first in steps[:: self.config.value_steps]:
             some = steps[first : first + self.config.value_steps]
@@ -200,7 +200,7 @@ class DecodeWarp:
     def _of_values(self, words: RegisterArray) -> list[RegisterArray]:
         """B operands of 16 columns each. In 8 bits, a word has two columns of two keys: the even columns of 16
         become one atom, the odd ones the next."""
-        if not self.of.narrow:
+        if not self.of.fp8_kv:
             return [words]
         found = []
         for at in range(2):
@@ -220,7 +220,7 @@ class DecodeWarp:
         """d += a @ b for 16 columns, two instructions."""
         for at in range(2):
             ptx.mma_sync(
-                shape=(BLOCK_M, BLOCK_N, BLOCK_K), dtype_d=f32, dtype_a=self.of.multiplied, dtype_b=self.of.multiplied,
+                shape=(BLOCK_M, BLOCK_N, BLOCK_K), dtype_d=f32, dtype_a=self.of.mma_dtype, dtype_b=self.of.mma_dtype,
                 d=d[ACC_REGS * at : ACC_REGS * (at + 1)], a=a, b=b[2 * at : 2 * at + 2],
             )  # fmt: skip
 

@@ -93,10 +93,10 @@ class WorkPartition(Groups):
         self.count, self.causal, self.kv_heads = lengths.shape[0], causal, kv_heads
         self.rows = queries * group
         self.behind = causal * (queries.view(s32) - 1)
-        self.chunks = (self.rows + (config.rows - 1)) // config.rows
+        self.chunks = (self.rows + (config.tile_m - 1)) // config.tile_m
         self.per_sequence = kv_heads * self.chunks
         self.final = True
-        self.aligned = self._aligned() if config.aligned else None
+        self.aligned = self._aligned() if config.head_aligned else None
         self.allocate()
 
     def allocate(self) -> None:
@@ -137,15 +137,15 @@ class WorkPartition(Groups):
         tiles = reg.scalar(u32, init=0)
         with ptx.if_(group < self.count):
             keys = self.keys(group)
-            behind_last = (keys.length.view(u32) + (self.config.keys - 1)) // self.config.keys
-            tiles.set(ptx.math.max(behind_last - keys.first.view(u32) // self.config.keys, 1))
+            behind_last = (keys.length.view(u32) + (self.config.tile_n - 1)) // self.config.tile_n
+            tiles.set(ptx.math.max(behind_last - keys.first.view(u32) // self.config.tile_n, 1))
         return tiles
 
     def begin(self) -> None:
         """Compute this CTA's share. All threads call this after the CTA's barrier."""
         tiles = ptx.load(u32, self.before[self.count])
         ctas = None if self.aligned is None else self._sharing(self.aligned, tiles)
-        self.shares = EqualShares(tiles * self.per_sequence, self.config.several, ctas)
+        self.shares = EqualShares(tiles * self.per_sequence, self.config.min_tiles_per_cta, ctas)
 
     def _aligned(self) -> Register:
         """The most CTAs among which the heads of equally long sequences can be divided so that each CTA reads whole
@@ -163,7 +163,7 @@ class WorkPartition(Groups):
 
     def segments(self, most: int | None = None) -> Iterator[Segment]:
         """Iterate over this CTA's segments, or over those of its first `most` tiles, with a run-time loop."""
-        shares, size = self.shares, self.config.keys
+        shares, size = self.shares, self.config.tile_n
         position = reg.scalar(u32, init=shares.begin)
         end = shares.end if most is None else ptx.math.min(shares.end, shares.begin + most)
         with ptx.while_(lambda: position < end):
@@ -178,7 +178,7 @@ class WorkPartition(Groups):
             owners = shares.owner(position - tile), shares.owner(position - tile + (tiles - 1))
             start = (keys.first.view(u32) // size + tile) * size
             yield Segment(
-                sequence, which // self.chunks, which % self.chunks * self.config.rows, keys, start.view(s32), count,
+                sequence, which // self.chunks, which % self.chunks * self.config.tile_m, keys, start.view(s32), count,
                 sequence * self.per_sequence + which, owners, size,
             )  # fmt: skip
             position += count

@@ -81,7 +81,7 @@ class KeyBlocks:
         self.sequences: Sequences | None = None
         if of.varlen:
             ends = Offsets(call["k_ends"]), Offsets(call["q_ends"])
-            self.sequences = Sequences(*ends, self.keys, call["Q"].shape[1], config.rows)
+            self.sequences = Sequences(*ends, self.keys, call["Q"].shape[1], config.tile_n)
 
     def initialise(self) -> None:
         """Take a ticket and count the blocks of sequences; the CTA must synchronise before `block`."""
@@ -104,14 +104,14 @@ class KeyBlocks:
         place = both % self.heads, both // self.heads, heads // self.heads
         edges = self.call.get("last"), self.call.get("first")
         if self.sequences is None:
-            row = (index * self.config.rows).view(s32)
+            row = (index * self.config.tile_n).view(s32)
             block = self._block(row, self.keys.view(s32), self.call["Q"].shape[1], edges, place)
-            return replace(block, visits=Visits.of(self.call, index, block.batch)) if self.of.lists else block
+            return replace(block, visits=Visits.of(self.call, index, block.batch)) if self.of.block_mask else block
         sequence = self.sequences.find(index)  # whose "queries" are keys, because its blocks are blocks of keys
         keys, queries = sequence.query_end - sequence.query_begin, sequence.key_end - sequence.key_begin
         last, first = (None if edge is None else edge + (keys - queries) for edge in edges)
         block = self._block(sequence.row, keys, queries.view(u32), (last, first), place)
-        padded = padded_begin(sequence.key_begin, sequence.number, self.config.tile)
+        padded = padded_begin(sequence.key_begin, sequence.number, self.config.tile_m)
         return replace(block, packed=Packed(sequence.query_begin, sequence.key_begin, padded))
 
     def rows_of(self, me: int) -> Rows:
@@ -129,7 +129,7 @@ class KeyBlocks:
         """Blocks of a key head."""
         if self.sequences is not None:
             return self.sequences.total()
-        return (self.keys + (self.config.rows - 1)) // self.config.rows
+        return (self.keys + (self.config.tile_n - 1)) // self.config.tile_n
 
     def _index(self) -> tuple[Register, Register]:
         """This CTA's block of a head, and its head among those of all batches."""
@@ -149,7 +149,7 @@ class KeyBlocks:
         extends beyond the keys is masked in all tiles: the exponential of a zero score may be infinite, and would reach
         dQ.
         """
-        rows, tile, (last, first) = self.config.rows, self.config.tile, edges
+        rows, tile, (last, first) = self.config.tile_n, self.config.tile_m, edges
         total = ((queries + (tile - 1)) // tile).view(s32)
         begin = clear = ptx.math.min(total, 0)
         end = low = total

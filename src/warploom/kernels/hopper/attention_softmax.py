@@ -15,8 +15,8 @@ maximum. f16 has only 30 exponents, so the guard fires earlier (`head`, `limit`)
 small terms do not underflow, and maxima are taken sooner (`growth`).
 
 A row's largest P is 1 if it is in the first tile; a later one is rounded. If it has most of the weight, O is off by as
-much, unless the sum by which O is divided is rounded, too, a few keys at a time (`weighed`). The logarithm is that of
-the sum of the exact P.
+much, unless the sum by which O is divided is rounded, too, a few keys at a time (`rounded_row_sum`). The logarithm is
+that of the sum of the exact P.
 
 A factor 2^(m_before - m) may underflow where the factor times l does not, so its square root is multiplied twice.
 A row that has seen no key has m = -inf. The exact softmax then subtracts 0. The guard's reference is +inf, so the row's
@@ -41,7 +41,7 @@ GROWTH = 8.0
 CAREFUL_GROWTH = 60.0
 """`growth` of a careful warp in bf16: its P is then at most 2^0."""
 _LARGEST = 3e38
-WEIGHED = 8
+ROUNDED_KEYS = 8
 """Keys whose sum of P is rounded to bf16 before it is added to the divisor of O. On an H200, 8 cost 2.5 % at scores of
 deviation 64 and at most 1.8 % elsewhere, 4 cost 4 % (nvidia-h200/attention-rounded-sums.json). In larger groups, more
 keys share the sum of a large P, so more of its rounding stays in the result."""
@@ -77,28 +77,29 @@ class Softmax:
         scale: f32, positive: log2(e) times the scale of the scores.
         dtype: type of P: f16, bf16 or e4m3.
         guarded: use the guarded softmax; else the exact one.
-        renewed: a recomputed tile raises every maximum that it exceeds, by however little.
-        weighed: in bf16, divide O by a sum of rounded P.
+        raise_all_maxima: a recomputed tile raises every maximum that it exceeds, by however little.
+        rounded_row_sum: in bf16, divide O by a sum of rounded P.
         hidden: scores may be -inf without a mask, as a function of scores may say.
 
     Attributes:
         largest: the maximum of each of the thread's two rows, in units of the scores.
         total: the sums of this thread's columns.
-        weighed: the same, but with the sum of each `WEIGHED` keys rounded: the divisor of O. Empty if it is `total`.
+        rounded_total: the same, but with the sum of each `ROUNDED_KEYS` keys rounded: the divisor of O. Empty if it is
+            `total`.
         roots: factors by which complete rows of O must be multiplied, twice.
         needed: true if any row of the warp must be scaled.
     """
 
     def __init__(
-        self, scores: RegisterArray, scale: Register, dtype: DType, *, guarded: bool, renewed: bool = False,
-        weighed: bool = False, hidden: bool = False,
+        self, scores: RegisterArray, scale: Register, dtype: DType, *, guarded: bool, raise_all_maxima: bool = False,
+        rounded_row_sum: bool = False, hidden: bool = False,
     ) -> None:  # fmt: skip
         self.scores, self.scale, self.dtype, self.guarded = Fragment(scores), scale, dtype, guarded
         self.hidden = hidden
-        self.recompute_growth = 0.0 if renewed else growth(dtype)
+        self.recompute_growth = 0.0 if raise_all_maxima else growth(dtype)
         self.head = head(dtype, guarded)
         self.largest, self.total = _two(), _two()
-        self.weighed = _two() if weighed and dtype is bf16 else []
+        self.rounded_total = _two() if rounded_row_sum and dtype is bf16 else []
         self.offset, self.roots = _two(), _two()
         self.needed = reg.predicate()
         self.recomputed = reg.scalar(u32)
@@ -114,16 +115,16 @@ class Softmax:
         parts = self._exponentials(into, self._finite_offset())
         for total, part in zip(self.total, parts[:2], strict=True):
             total.set(part)
-        for weighed, part in zip(self.weighed, parts[:2], strict=False):  # its largest P is 1, and not rounded
-            weighed.set(part)
+        for rounded, part in zip(self.rounded_total, parts[:2], strict=False):  # its largest P is 1, and not rounded
+            rounded.set(part)
 
     def begin(self) -> None:
         """Reset the state, so that `update` can process all tiles of a block of rows exactly."""
         for largest, total in zip(self.largest, self.total, strict=True):
             largest.set(-math.inf)
             total.set(0.0)
-        for weighed in self.weighed:
-            weighed.set(0.0)
+        for rounded in self.rounded_total:
+            rounded.set(0.0)
 
     def update(self, into: RegisterArray, *, masked: bool = False) -> None:
         """Process one more tile. `masked`: some scores are -inf, perhaps a row's first, so it is computed exactly."""
@@ -148,7 +149,7 @@ class Softmax:
             if self.hidden:  # a row may still have seen no key, and a careful warp does not recompute
                 for offset, finite in zip(self.offset, self._finite_offset(), strict=True):
                     offset.set(finite)
-        parts = [reg.scalar(f32) for _ in (*self.total, *self.weighed)]
+        parts = [reg.scalar(f32) for _ in (*self.total, *self.rounded_total)]
         for part, found in zip(parts, self._exponentials(into, self.offset), strict=True):
             part.set(found)
         bound = limit(self.dtype)
@@ -174,7 +175,7 @@ class Softmax:
             before = largest.copy()
             largest.set(ptx.select(grew, newest[half], largest))
             root.set(ptx.math.ex2((before - _finite(largest)) * self.scale * 0.5))
-            for total in (self.total[half], *self.weighed[half : half + 1]):
+            for total in (self.total[half], *self.rounded_total[half : half + 1]):
                 total *= root
                 total *= root
             grown.append(grew)
@@ -192,8 +193,8 @@ class Softmax:
 
     def _exponentials(self, into: RegisterArray, offset: Sequence[Register]) -> list[Register]:
         """Write P = 2^(S scale + offset), rounded; S is kept. Return the sums of this thread's columns, not rounded,
-        and those for `weighed`."""
-        if self.weighed:
+        and those for `rounded_total`."""
+        if self.rounded_total:
             return self._weighed_exponentials(into, offset)
         sums: list[list[Register]] = [[], []]
         for word, rounded in enumerate(into):
@@ -214,7 +215,7 @@ class Softmax:
         for word, rounded in enumerate(into):
             half, done = word % 2, word // 2 + 1
             groups[half] = _added(groups[half], self._word(word, offset[half], rounded))
-            if done % (WEIGHED // 2) and done != last:
+            if done % (ROUNDED_KEYS // 2) and done != last:
                 continue
             group = groups[half][0] + groups[half][1]
             sums[half], groups[half] = _added(sums[half], [group, _rounded(group)]), []
@@ -234,7 +235,7 @@ class Softmax:
         return found
 
     def _add(self, parts: Sequence[Register]) -> None:
-        for total, part in zip((*self.total, *self.weighed), parts, strict=True):
+        for total, part in zip((*self.total, *self.rounded_total), parts, strict=True):
             total += part
 
     # -- O -----------------------------------------------------------------------------------------------------------
@@ -251,9 +252,9 @@ class Softmax:
         sink: one more score, f32, not scaled, which is added to the sums and has no value.
         """
         factors, logarithms = [], []
-        for largest, part, weighed in zip(self.largest, self.total, self.weighed or self.total, strict=True):
+        for largest, part, rounded in zip(self.largest, self.total, self.rounded_total or self.total, strict=True):
             total = across_quad(ptx.math.add, part)
-            divisor = across_quad(ptx.math.add, weighed) if self.weighed else total
+            divisor = across_quad(ptx.math.add, rounded) if self.rounded_total else total
             empty = total == 0.0
             factor = ptx.math.rcp(divisor)
             if sink is not None:

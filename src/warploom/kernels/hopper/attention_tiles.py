@@ -26,11 +26,11 @@ class BlockShape(Protocol):
     """The part of a kernel's configuration that describes its tiles."""
 
     @property
-    def rows(self) -> int:
+    def tile_m(self) -> int:
         """Queries per block."""
 
     @property
-    def keys(self) -> int:
+    def tile_n(self) -> int:
         """Keys per tile."""
 
 
@@ -124,9 +124,9 @@ class BlockScheduler:
         self.group = self.heads // kv_heads
         self.sequences: Sequences | None = None
         if ends is None:
-            self._set((self.queries + (config.rows - 1)) // config.rows)
+            self._set((self.queries + (config.tile_m - 1)) // config.tile_m)
         else:
-            self.sequences = Sequences(Offsets(ends[0]), Offsets(ends[1]), self.queries, self.keys, config.rows)
+            self.sequences = Sequences(Offsets(ends[0]), Offsets(ends[1]), self.queries, self.keys, config.tile_m)
 
     def _set(self, per_head: Register) -> None:
         self.per_head, self.count = per_head, per_head * self.all_heads
@@ -168,7 +168,7 @@ class BlockScheduler:
 
     def block(self, index: Register, head: Register, batch: Register) -> QueryBlock:
         """Block `index` of a head, for sequences of equal length."""
-        row = (index * self.config.rows).view(s32)
+        row = (index * self.config.tile_m).view(s32)
         lengths = self.queries.view(s32), self.keys.view(s32)
         if self.lists is not None:
             return self._listed(index, row, head, batch, lengths)
@@ -179,7 +179,7 @@ class BlockScheduler:
         begins: tuple[Register | int, Register | int], last: Register | None, first: Register | None,
     ) -> QueryBlock:  # fmt: skip
         """A block with its tiles counted: at least one, even if it is fully masked."""
-        size, rows = self.config.keys, self.config.rows
+        size, rows = self.config.tile_n, self.config.tile_m
         queries, keys = lengths
         stop = keys if last is None else ptx.math.min(keys, row + rows + last)
         if last is not None or self.sequences is not None:
@@ -214,7 +214,7 @@ class BlockScheduler:
         partial, full = ptx.load(s32, ptx.addr(counts.pointer() + line.to(u64) * (2 * s32.bytes)), vector=2)
         none = (partial + full) == 0
         whole = (partial == 0) & ~none
-        start = ptx.select(none, 0, ptx.load(s32, ptx.addr(list_)) * self.config.keys)
+        start = ptx.select(none, 0, ptx.load(s32, ptx.addr(list_)) * self.config.tile_n)
         return QueryBlock(
             row, head, head // self.group, batch, lengths[0], ptx.select(none, 0, lengths[1]), 0, 0, None, None, start,
             ptx.math.max(partial - 1, 0), full - ptx.select(whole, reg.scalar(s32, init=1), 0),

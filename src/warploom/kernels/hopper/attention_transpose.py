@@ -55,7 +55,7 @@ class TransposeWarp:
         self, of: Attention, config: Config, values: TmaPipeline, transposed: TmaPipeline, me: Register
     ) -> None:
         self.of, self.values, self.transposed, self.me = of, values, transposed, me
-        self.groups = config.keys // KEYS
+        self.groups = config.tile_n // KEYS
         layout = transposed.tiles["t"].layout
         self.pitch = layout.swizzle.span
         in_panel = self.pitch // KEYS

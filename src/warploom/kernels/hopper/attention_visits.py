@@ -26,14 +26,14 @@ ENTRY_BYTES = 2 * s32.bytes
 
 def list_tiles(of: Attention) -> dict[str, Tile]:
     """The lists as arguments of the gradient kernel."""
-    if not of.lists:
+    if not of.block_mask:
         return {}
     return {"visits": Tile("LB", "LH", "KB", "QB", 2, s32), "visited": Tile("LB", "LH", "KB", s32)}
 
 
 def visitor_tiles(of: Attention) -> dict[str, Tile]:
     """The argument of the kernel that converts dQ."""
-    return {"visitors": Tile("LB", "LH", "QB", s32)} if of.lists else {}
+    return {"visitors": Tile("LB", "LH", "QB", s32)} if of.block_mask else {}
 
 
 @dataclass

@@ -52,7 +52,7 @@ def backward_choice(of: Attention, deterministic: bool = True) -> BackwardChoice
 
 def whole_blocks(choice: BackwardChoice | str) -> tuple[int, int]:
     """Queries and keys: blocks of a mask of multiples of them are whole numbers of tiles."""
-    return WHOLE_BLOCKS if isinstance(choice, str) else (choice.config.tile, choice.config.rows)
+    return WHOLE_BLOCKS if isinstance(choice, str) else (choice.config.tile_m, choice.config.tile_n)
 
 
 def arrays_of(
@@ -65,7 +65,7 @@ def arrays_of(
     """
     config, (batch, heads, queries) = choice.config, lines
     padded = config.padded(queries, sequences)
-    blocks, turns = -(-keys // config.rows) + sequences, config.turns(batch * heads, padded)
+    blocks, turns = -(-keys // config.tile_n) + sequences, config.turns(batch * heads, padded)
     check_countable("blocks of keys", max(batch * heads * blocks, turns), "divide the batch", ELEMENTS)
     check_countable("sums of a head", config.sum_elements(of, padded), "divide the queries")
     rows = (batch, heads, padded)

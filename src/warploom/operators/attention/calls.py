@@ -106,7 +106,7 @@ def attention(
             use `causal` and `window` if they express the same mask.
         block_mask: a mask from torch's `create_block_mask`, instead of `mask_mod`, `causal` and `window`: masked tiles
             are not read, and its `mask_mod` is applied in partial tiles. It must be made for the lengths of q and k.
-            Blocks may have any size; the size of the kernel's tiles is best (`config.rows` x `config.keys`).
+            Blocks may have any size; the size of the kernel's tiles is best (`config.tile_m` x `config.tile_n`).
         layout: of q, k, v and the result: "bhsd", torch's, or "bshd", flash-attn's (B, S, H, D).
         fast_accumulation: for e4m3, let the tensor core add up P V of all tiles, as `use_fast_accum` of
             torch._scaled_mm does: faster, but if the values do not average zero, its 13 bits lose precision with
@@ -205,11 +205,11 @@ def compute(
     refuse_gradients(tensors)
     request = reading(tensors)
     model = request.views["q"]
-    result = new_array(model, request.shape, request.of.result) if out is None else out
+    result = new_array(model, request.shape, request.of.out_dtype) if out is None else out
     logarithms = new_array(model, request.lse_shape, f32) if lse is None else lse
     apart = dict(request.views)
     for name, given, shape, dtype in (
-        ("out", out, request.shape, request.of.result),
+        ("out", out, request.shape, request.of.out_dtype),
         ("lse", lse, request.lse_shape, f32),
     ):
         if given is not None:
@@ -281,7 +281,7 @@ def run(
     owned: dict[str, ArrayView] = {}
     (owned if counter is None else outs)["counter"] = _counter(q) if counter is None else counter
     if request.block_mask is not None:
-        outs |= lists_of(request.block_mask, (config.rows, config.keys), q, request.keys)
+        outs |= lists_of(request.block_mask, (config.tile_m, config.tile_n), q, request.keys)
     if not isinstance(config, BlackwellConfig):
         return launch_bound(program, request, outs, owned)
     warn_unproven(Unproven())

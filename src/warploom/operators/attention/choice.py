@@ -38,7 +38,7 @@ SPARE_REGISTERS = 24
 """Least number of a consumer's registers beyond its accumulators."""
 STEP = 16
 """Step in keys between candidate tiles: k of a 16-bit product; twice as many in e4m3."""
-FLAGS = ("above", "below", "softcap", "sinks", "scaled", "paged", "narrow", "fast_accumulation")
+FLAGS = ("window_right", "window_left", "softcap", "sinks", "scaled", "paged", "fp8_kv", "fast_accumulation")
 """Flags of a kernel's subject that are part of its name."""
 
 
@@ -63,7 +63,7 @@ class Call:
     def flops(self) -> int:
         """FLOP of both products, without scores masked by `causal`."""
         n, t = self.queries, self.keys
-        causal = isinstance(self.of, Attention) and self.of.above
+        causal = isinstance(self.of, Attention) and self.of.window_right
         seen = sum(max(0, min(t, t - n + i + 1)) for i in range(n)) if causal else n * t
         return 2 * self.batch * self.heads * seen * (self.of.head_dim + self.of.value_dim)
 
@@ -119,7 +119,7 @@ def fits(config: Any, call: Call) -> bool:
             return False
         few = config.accumulators(of) + SPARE_REGISTERS <= REGISTERS[config.consumers][1]
         step = 2 * STEP // of.dtype.bytes
-        return few and config.keys % step == 0 and config.shared_bytes(of) <= SHARED_BYTES - RESERVE_BYTES
+        return few and config.tile_n % step == 0 and config.shared_bytes(of) <= SHARED_BYTES - RESERVE_BYTES
     if not isinstance(config, DecodeConfig):
         return False
     try:
@@ -138,28 +138,29 @@ def candidates(call: Call) -> list[Any]:
 
 def _neighbours(first: Config, dtype: DType) -> list[Config]:
     step = 2 * STEP // dtype.bytes
-    found = [replace(first, ordered=not first.ordered), replace(first, guarded=not first.guarded)]
-    found.append(replace(first, query_slots=3 - first.query_slots))
+    found = [replace(first, ping_pong=not first.ping_pong), replace(first, guarded=not first.guarded)]
+    found.append(replace(first, query_stages=3 - first.query_stages))
     for consumers in (first.consumers, 5 - first.consumers):
         for difference in (0, -1, 1, -2, 2, -3, 3):
-            keys = first.keys + difference * step
+            keys = first.tile_n + difference * step
             for stages in ((first.key_stages, first.value_stages), (2, 2), (3, 2), (4, 4)):
                 if keys >= 2 * step:
-                    found.append(replace(first, consumers=consumers, keys=keys, key_stages=stages[0],
+                    found.append(replace(first, consumers=consumers, tile_n=keys, key_stages=stages[0],
                                          value_stages=stages[1]))  # fmt: skip
     return found
 
 
 def _decoding(first: DecodeConfig, page: int) -> list[DecodeConfig]:
-    early = replace(first, early=True, together=16)
-    found = [early, replace(early, stages=2), replace(early, stages=2, several=2)]
+    early = replace(first, early_prologue=True, splits_per_read=16)
+    found = [early, replace(early, stages=2), replace(early, stages=2, min_tiles_per_cta=2)]
     if page:
-        found += [replace(early, ahead=True), *(replace(early, ahead=True, loaders=loaders) for loaders in (2, 4))]
+        paged = replace(early, prefetch_page_index=True)
+        found += [paged, *(replace(paged, producer_warps=warps) for warps in (2, 4))]
     found += [replace(first, pdl=not first.pdl), replace(first, stages=first.stages - 1)]
     found += [replace(first, stages=first.stages - 2), replace(first, value_steps=max(2, first.value_steps // 2))]
     for keys in (64, 128):
-        rows = keys if first.copy_rows == first.keys else first.copy_rows
-        found += [replace(first, keys=keys, copy_rows=rows, stages=stages) for stages in (2, 3, 4, 6, 8, 12)]
+        rows = keys if first.copy_rows == first.tile_n else first.copy_rows
+        found += [replace(first, tile_n=keys, copy_rows=rows, stages=stages) for stages in (2, 3, 4, 6, 8, 12)]
     return found
 
 
@@ -173,4 +174,4 @@ def call_of(request: CheckedCall, *, page: int = 0, room: int = 0) -> Call:
 
 def plain(of: Attention) -> bool:
     """True if the sizes determine the kernel's text, so that a choice can be stored for them."""
-    return not (of.varlen or of.lists or of.below or of.score_mod is not None or of.mask_mod is not None)
+    return not (of.varlen or of.block_mask or of.window_left or of.score_mod is not None or of.mask_mod is not None)

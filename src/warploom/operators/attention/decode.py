@@ -207,8 +207,8 @@ def read(
     paged = "table" in seen
     own = seen | ({"q": one_token(seen["q"], layout)} if one else {})
     views = {name: permuted(own[name], layout) for name in ("q", "k", "v")}
-    narrow = seen["k"].dtype is e4m3
-    _check_cache(seen, views, narrow, numbers)
+    fp8_kv = seen["k"].dtype is e4m3
+    _check_cache(seen, views, fp8_kv, numbers)
     check_sizes(views, given, layout, paged=paged)
     batch, queries, heads, head_dim = views["q"].shape
     check_sinks(seen, heads)
@@ -224,14 +224,14 @@ def read(
     left = _left(window, causal)
     value_dim = views["v"].shape[3]
     of = Decode(
-        views["q"].dtype, head_dim, value_dim, paged=paged, narrow=narrow, scaled="k_scale" in seen,
-        below=left is not None, softcap=softcap is not None, sinks="sinks" in seen,
+        views["q"].dtype, head_dim, value_dim, paged=paged, fp8_kv=fp8_kv, scaled="k_scale" in seen,
+        window_left=left is not None, softcap=softcap is not None, sinks="sinks" in seen,
     )  # fmt: skip
     of_scores = "scale" if softcap is None else "inner"
     given_numbers = numbers_of(of, (None, None), scale, softcap) | {"causal": int(causal)}
     given_numbers[of_scores] = positive(given_numbers[of_scores] * numbers.get("k_scale", 1.0), "scale * k_scale")
     given_numbers |= {} if left is None else {"left": left}
-    given_numbers |= {"v_factor": float(numbers.get("v_scale", 1.0))} if narrow and not of.scaled else {}
+    given_numbers |= {"v_factor": float(numbers.get("v_scale", 1.0))} if fp8_kv and not of.scaled else {}
     shape = exchanged((batch, queries, heads, value_dim), layout)
     if one:
         shape = (batch, heads, value_dim)
@@ -240,12 +240,12 @@ def read(
 
 
 def _check_cache(
-    seen: dict[str, ArrayView], views: dict[str, ArrayView], narrow: bool, numbers: dict[str, float]
+    seen: dict[str, ArrayView], views: dict[str, ArrayView], fp8_kv: bool, numbers: dict[str, float]
 ) -> None:
     """Check the types of q, k and v, and the scales of e4m3 arrays."""
     shape = (views["q"].shape[0], views["k"].shape[2])
     check_scales(seen, numbers, {"k_scale": shape, "v_scale": shape}, ("k", "v"))
-    if not narrow:
+    if not fp8_kv:
         check_types(seen, SIXTEEN_BITS)
         return
     check_types(
@@ -339,7 +339,7 @@ def run(
         config = replace(config, constant_lengths=True)
     config.check(k.shape[1] if request.of.paged else None, request.of, rows)
     program = _program(request.of, config, None if q.device == "cpu" else settings.cache_dir)
-    chunks = -(-rows // config.rows)
+    chunks = -(-rows // config.tile_m)
     memory = (_memory if kept else _memory_of_call)(request, config, q.shape[0] * k.shape[2] * chunks)
     return launch_bound(program, request, {"out": target, "lse": sums}, memory)
 

@@ -85,7 +85,7 @@ class Functional:
         if self.mask is not None:
             assert isinstance(request, Request)
             used = configured(request, config, machine_for(request.views["q"], config))
-            self.remember(static, given, (used.rows, used.keys))
+            self.remember(static, given, (used.tile_m, used.tile_n))
             views = dict(zip(launched.arrays, launched.views, strict=True))
             everything |= {name: views[name].owner for name in LISTS}
         return everything

@@ -175,7 +175,7 @@ def of_request(
     space = {name: _writable(array, name) for name, array in made.items() if name not in WRITTEN}
     folded = folds(request, count, choice.config.padded(request.lse_shape[2], count))
     cleared = {name: array for name, array in space.items() if choice.clears(name)}
-    packed = choice.config.tile if ends else 0
+    packed = choice.config.tile_m if ends else 0
     launched = [launch_rows(request, given, space, ends.get("cu_seqlens_q"), packed, folded, cleared)]
     operands = {name: readable(request.views[name], name) for name in ("q", "k", "v")}
     arrays = {
@@ -184,7 +184,7 @@ def of_request(
         **{ENDS[name]: array for name, array in ends.items()},
         **{name: array for name, array in request.views.items() if name.startswith(("score_", "mask_"))},
     }  # fmt: skip
-    tiles, lists = (choice.config.tile, choice.config.rows), {}
+    tiles, lists = (choice.config.tile_m, choice.config.tile_n), {}
     if request.block_mask is not None:
         lists = lists_of(request.block_mask, tiles, model, request.keys, VISITS[0])
     arrays |= lists

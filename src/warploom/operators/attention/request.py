@@ -116,7 +116,7 @@ def read(
         check_block_mask(block_mask, views["q"].shape, keys, views["q"].place)
         mask_mod = function_of(block_mask)
     of = _subject(views, edges, softcap, fast_accumulation)
-    uneven = of.above or block_mask is not None
+    uneven = of.window_right or block_mask is not None
     begin = min(section(of, uneven, keys, heads, views["k"].shape[2]), max(1, batch * heads))
     found = numbers_of(of, edges, scale, softcap) | {"section": begin}
     found = _scaled(of, found, numbers or {})
@@ -124,7 +124,7 @@ def read(
         if softcap is not None and score_mod is not None:
             raise ArgumentError("a softcap is a function of scores", expected="softcap= or score_mod=", got="both")
         of, found = with_functions(of, found, views, score_mod, mask_mod, contents or {})
-    of = replace(of, lists=block_mask is not None)
+    of = replace(of, block_mask=block_mask is not None)
     shape = tuple(exchanged((batch, queries, heads, value_dim), layout))
     return Request(of, views, found, layout, shape, (batch, heads, queries), block_mask)
 
@@ -230,8 +230,9 @@ def _subject(views: dict[str, ArrayView], edges: Edges, softcap: float | None, f
     q, v = views["q"], views["v"]
     check_fast(fast_accumulation, q.dtype)
     return Attention(
-        q.dtype, q.shape[3], v.shape[3], above=edges[1] is not None, below=edges[0] is not None, sinks="sinks" in views,
-        softcap=softcap is not None, scaled="k_scale" in views, fast_accumulation=bool(fast_accumulation),
+        q.dtype, q.shape[3], v.shape[3], window_right=edges[1] is not None, window_left=edges[0] is not None,
+        sinks="sinks" in views, softcap=softcap is not None, scaled="k_scale" in views,
+        fast_accumulation=bool(fast_accumulation),
     )  # fmt: skip
 
 
@@ -254,7 +255,7 @@ def _scale_shapes(batch: int, heads: int, kv_heads: int) -> dict[str, tuple[int,
 
 def _scaled(of: Attention, numbers: dict[str, float], scales: Mapping[str, float]) -> dict[str, float]:
     """Return the kernel's scalars with the scales of e4m3 arrays included."""
-    if not of.narrow or of.scaled:
+    if not of.fp8 or of.scaled:
         return numbers
     name = "inner" if of.softcap else "scale"
     both = scales.get("q_scale", 1.0) * scales.get("k_scale", 1.0)

@@ -36,7 +36,7 @@ def tune_attention(
     """
     where = gpu or gpu_to_tune(device, "`warploom explain --attention BxHxSxD` shows the rule's choice")
     check_gpu(where, "attention's tuning", HOPPER)
-    if isinstance(call.of, Attention) and call.of.narrow:
+    if isinstance(call.of, Attention) and call.of.fp8:
         raise ArgumentError("attention of eight bits is not tuned yet", expected="bf16 or f16", got=call.of.dtype)
     tuned = fastest(
         call, call.describe(), where, chosen(call, where).config, candidates(call)[: max(1, top)], device=device,
@@ -80,7 +80,7 @@ def arrays(call: Call, device: str, most: int = MOST_SETS) -> list[dict[str, Any
 def caller(call: Call, config: Any, sets: list[dict[str, Any]]) -> Callable[[int], Any]:
     """Return a function that computes the n-th set with a configuration."""
     if isinstance(call.of, Attention):
-        causal = call.of.above
+        causal = call.of.window_right
         return lambda at: attention(**sets[at], causal=causal, config=config)
     return lambda at: attention_decode(**sets[at], config=config)
 
