@@ -90,14 +90,14 @@ def peers(result: Result) -> list[str]:
 
 
 def beside_triton(result: Result) -> list[str]:
-    """Ours, cuDNN's and Triton's TFLOP/s, alone, and how many times as fast as Triton's ours is."""
-    lines = ["| head_dim, length | TFLOP/s | cuDNN | Triton | times as fast as Triton |", "|---|---|---|---|---|"]
+    """Ours and Triton's TFLOP/s, alone, and how many times as fast as Triton's ours is."""
+    lines = ["| head_dim, length | TFLOP/s | Triton | times as fast |", "|---|---|---|---|"]
     for case in dict.fromkeys(row["case"] for row in result["rows"]):
         found = {row["provider"]: row for row in result["rows"] if row["case"] == case}
         if TRITON not in found:
             continue
         ours = found["warploom"]
-        cells = [case + mark([ours]), *(found[name]["tflops"]["median"] for name in ("warploom", "cudnn", TRITON)),
+        cells = [case + mark([ours]), *(found[name]["tflops"]["median"] for name in ("warploom", TRITON)),
                  f"{ours['ratio_to'][TRITON]:.2f}"]  # fmt: skip
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return lines
