@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from ..isa.dtypes import DType, f32, u32
 from ..runtime import on_gpu
 from ..runtime.arrays import ArrayView, view
+from ..runtime.torch_graph_trees import outside_of_trees, stream_of_trees
 from .views import new_array, to_array
 
 NAMES = ("workspace", "counters")
@@ -21,7 +22,8 @@ class Workspaces:
     """The buffers of a process. Calls in different streams never share one, nor do a captured graph and other calls.
 
     A buffer that has become too small is kept along with the larger one, because remembered launches still write to
-    it. A captured graph gets its own buffers, which the graph zeroes each time it runs.
+    it. A captured graph gets its own buffers, which the graph zeroes each time it runs. Graphs of torch.compile, which
+    run in one stream, share theirs, outside of torch's pool (`torch_graph_trees`).
     """
 
     def __init__(self) -> None:
@@ -37,15 +39,17 @@ class Workspaces:
         dtype: DType,
         model: ArrayView,
         settle: Callable[[], None] = lambda: None,
+        make: Callable[[tuple[int, ...]], ArrayView] | None = None,
     ) -> ArrayView:
-        """A buffer of at least that shape, zeroed if new. settle: waits until a new buffer has been zeroed."""
+        """A buffer of at least that shape, zeroed if new. settle: waits until a new buffer has been zeroed. make: makes
+        one; by default next to `model`."""
         with self._lock:
             held = self._held.get(key)
             if held is None or not _covers(held, shape):
                 if held is not None:
                     self._outgrown.append(held)
                     shape = (max(shape[0], 2 * held.shape[0]), *shape[1:])  # larger than all outgrown ones together
-                held = self._held[key] = _zeros(shape, dtype, model)
+                held = self._held[key] = _zeros(shape, dtype, model) if make is None else make(shape)
                 settle()
             return held
 
@@ -81,6 +85,10 @@ def _zeros(shape: tuple[int, ...], dtype: DType, model: ArrayView) -> ArrayView:
     return made
 
 
+def _zeros_outside(dtype: DType, model: ArrayView, shape: tuple[int, ...]) -> ArrayView:
+    return outside_of_trees(model.index, lambda: _zeros(shape, dtype, model))
+
+
 @lru_cache(maxsize=1)
 def workspaces() -> Workspaces:
     """The process's buffers."""
@@ -108,6 +116,9 @@ def of_stream(name: str, shape: tuple[int, ...], dtype: DType, model: ArrayView,
         if handle != current and not driver.captured_graph(current):
             driver.synchronize(current)  # the stream in which arrays are zeroed
 
+    if model.framework == "torch" and handle == current == stream_of_trees(model.index):
+        make = partial(_zeros_outside, dtype, model)
+        return workspaces().get(key, shape, dtype, model, make=make)
     graph = driver.captured_graph(handle)
     if not graph:
         return workspaces().get(key, shape, dtype, model, settle)

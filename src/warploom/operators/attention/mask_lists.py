@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from ...runtime.arrays import ArrayView
 from ...runtime.launch_template import is_capturing
+from ...runtime.torch_graph_trees import stream_of_trees
 from .blocks import MASK_TENSORS, check_block_mask, dense_kinds, function_of, tile_lists, visit_lists
 
 MOST_KEPT = 16
@@ -92,11 +93,12 @@ def masks() -> MaskCache:
 
 
 def stream_for(device: str, index: int) -> int | None:
-    """The stream for which to keep what is computed on a device; None while a graph is captured from it."""
+    """The stream for which to keep what is computed on a device; None while a graph is captured from it, or warmed up
+    for torch.compile."""
     if device == "cpu":
         return 0
     stream: int = sys.modules["torch"]._C._cuda_getCurrentRawStream(index)
-    return None if is_capturing(stream) else stream
+    return None if stream == stream_of_trees(index) or is_capturing(stream) else stream
 
 
 def form_of(mask: Any) -> tuple[Any, ...]:

@@ -1,0 +1,45 @@
+"""CUDA graphs of torch.compile (`mode="reduce-overhead"` or "max-autotune"), which torch calls graph trees.
+
+torch warms up and records a GPU's graphs in a stream of their own. Memory allocated meanwhile by that thread comes from
+a pool in which nothing may outlive a call, or the call ends in a RuntimeError.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from threading import Thread
+from typing import TypeVar
+
+_T = TypeVar("_T")
+
+
+def stream_of_trees(index: int) -> int | None:
+    """The stream in which torch warms up and records graphs of GPU `index`; None if it has made none yet."""
+    trees = sys.modules.get("torch._inductor.cudagraph_trees")
+    manager = None if trees is None else trees.get_manager(index, create_if_none_exists=False)
+    return None if manager is None else int(manager.stream.cuda_stream)
+
+
+def outside_of_trees(index: int, make: Callable[[], _T]) -> _T:
+    """What `make` returns in another thread, whose allocations on GPU `index` are not part of the pool, once its work
+    there is complete."""
+    import torch
+
+    found: list[_T] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            with torch.cuda.device(index):
+                found.append(make())
+                torch.cuda.current_stream().synchronize()
+        except BaseException as error:  # noqa: BLE001 - raised in the caller's thread
+            failed.append(error)
+
+    thread = Thread(target=run, name="warploom-workspace")
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+    return found[0]
