@@ -42,6 +42,12 @@ def test_of_several_kernels_with_descriptions_one_must_be_named(tmp_path: Path) 
     done = run("trace", path)
     assert done.exit_code == 2 and "[argument]" in done.stderr and f"{path}:copy" in done.stderr.replace("\n", "")
     assert f"{path}:other" in run("trace", f"{path}:other").stderr.replace("\n", "")  # where --init writes it
+    (named,) = json.loads(run("trace", f"{path}:copy", "--no-sass", "--json").stdout)
+    assert named["kernel"] == "copy", "the name says it, and the description need not"
+    assert run("time", f"{path}:copy", "--predict").exit_code == 0
+    (tmp_path / "copy.copy.launch.toml").write_text('entry = "other"\n' + LAUNCH.format(n=60))
+    refused = run("trace", f"{path}:copy")
+    assert refused.exit_code == 2 and "expected  copy" in refused.stderr and "got       other" in refused.stderr
 
 
 def test_rungs_take_a_size_and_stand_above_each_other(tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ from .. import asm
 from ..errors import ArgumentError
 from ..runtime import launch_file
 from ..runtime.program import Program, read_text
-from ..testing.texts import blamed
+from ..testing.texts import blamed, description_of
 
 
 def described(path: Path, entry: str, launch: Path | None, purpose: str) -> tuple[Program, list[Any]]:
     """The program, and new arguments for it. launch: the description; by default the one next to the text.
 
-    purpose: "a trace", say, which supports one GPU. Raises ArgumentError if there is no description.
+    purpose: "a trace", say, which supports one GPU. Raises ArgumentError if there is no description, or one of another kernel.
     """
     text = read_text(path)
     entry = Program.from_text(text, entry=entry, name=path.name).entry if entry else ""
@@ -32,7 +32,7 @@ def described(path: Path, entry: str, launch: Path | None, purpose: str) -> tupl
             f"{path} has no launch description", expected=str(description),
             hint=f"warploom check {path}{':' * bool(entry)}{entry} --init",
         )  # fmt: skip
-    found = launch_file.read(description)
+    found = description_of(description, entry)
     with blamed(description):
         program = found.program(text, path.name)
     if found.devices > 1:

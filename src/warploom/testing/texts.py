@@ -46,14 +46,9 @@ def _check(path: Path, text: str, entry: str, launch: Path | None, options: dict
     description = launch or (own if own.is_file() else usual)
     if launch is None and not description.is_file():
         return static
-    described = launch_file.read(description)
-    if entry and described.entry not in (None, entry):
-        raise ArgumentError(
-            f"{description} describes another kernel", expected=entry, got=described.entry,
-            hint="write one for this kernel with --init --launch OTHER.launch.toml, and check it with --launch",
-        )  # fmt: skip
+    described = description_of(description, entry)
     with blamed(description):
-        program = replace(described, entry=entry or described.entry).program(text, path.name)
+        program = described.program(text, path.name)
         program = replace(program, name=entry or path.name)
         if options.get("schedule") == EXPLORE and described.expect:
             checked = _explored(described, program, options)
@@ -64,6 +59,20 @@ def _check(path: Path, text: str, entry: str, launch: Path | None, options: dict
         known = [RULES[finding.rule] for finding in checked.findings if finding.rule in RULES]
         checked.findings.insert(sum(rule.first for rule in known), guessed_launch(described, checked))
     return checked
+
+
+def description_of(description: Path, entry: str) -> launch_file.LaunchFile:
+    """A launch description, for the kernel `entry` of its text unless that is "".
+
+    Raises ArgumentError if it describes another one.
+    """
+    found = launch_file.read(description)
+    if entry and found.entry not in (None, entry):
+        raise ArgumentError(
+            f"{description} describes another kernel", expected=entry, got=found.entry,
+            hint="write one for this kernel with --init --launch OTHER.launch.toml, and name it with --launch",
+        )  # fmt: skip
+    return replace(found, entry=entry or found.entry)
 
 
 @contextmanager
