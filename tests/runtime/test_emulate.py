@@ -156,22 +156,30 @@ def test_a_small_grid_is_not_asked_about(monkeypatch):
 
 
 def test_an_estimate_is_the_sample_times_the_clusters():
-    found = estimate.estimate(100, lambda steps: 2.0)
+    found = estimate.estimate(100, lambda clusters, steps: 2.0 * clusters)
     assert (found.seconds, found.at_least, str(found)) == (200.0, False, "about 3 min")
     with refused("cost-limit"):
         estimate.refuse_if_long(found, 60, "gemm")
     estimate.refuse_if_long(found, 300, "gemm")
 
 
+def test_what_a_run_does_once_is_not_multiplied_by_the_clusters():
+    def sample(clusters, steps):
+        return 0.02 + 0.001 * clusters
+
+    assert estimate.estimate(4096, sample, limit_s=60).seconds < 10
+    assert estimate.estimate(1000, sample, limit_s=60).seconds == pytest.approx(21), "within the limit, one is enough"
+
+
 def test_a_sample_that_does_not_end_is_a_lower_bound_and_one_that_fails_is_none():
     from warploom.errors import DeadlockError, StepLimitError
 
-    def endless(steps):
+    def endless(clusters, steps):
         error = StepLimitError("still running")
         error.seconds = 1.5
         raise error
 
-    def waits(steps):
+    def waits(clusters, steps):
         raise DeadlockError("waits for the next CTA")
 
     assert str(estimate.estimate(100, endless)) == "at least 2 min"

@@ -14,7 +14,7 @@ from ..runtime import on_cpu, on_gpu
 from ..runtime.arrays import ArrayView, view
 from ..runtime.bind import Arguments
 from ..runtime.dispatch import Call
-from ..runtime.estimate import spoken
+from ..runtime.estimate import allow, spoken
 from ..runtime.launch_template import Launched
 from ..runtime.machine import Machine
 from ..runtime.program import Program
@@ -113,8 +113,7 @@ def refuse_long_emulation(problem: Problem) -> None:
             f"emulating matmul would take about {spoken(seconds)}",
             expected=f"at most {spoken(limit)} (config.emulator.limit_s)",
             got=f"{problem.m} x {problem.n} x {problem.k}" + (f", {problem.count} times" if problem.batch else ""),
-            hint='use smaller arrays or a GPU, or allow it: with warploom.config.override(emulator={"limit_s": '
-            f"{int(seconds * 2) + 1}" + "}): …",
+            hint=f"use smaller arrays or a GPU, or allow it: {allow(seconds)}",
         )
 
 

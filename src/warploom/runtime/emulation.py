@@ -58,8 +58,9 @@ class Emulation:
     def report(self) -> Report:
         """Run everything that is asked for. Raises CostLimitError before anything long, and EmulationError."""
         asked, title = self.asked, self.program.title
+        limit_s = self.settings.limit_s
         estimates.refuse_if_long(
-            estimates.estimate(_clusters(self.bounds[0]), self.sample), self.settings.limit_s, title
+            estimates.estimate(_clusters(self.bounds[0]), self.sample, limit_s), limit_s, title
         )
         with Progress(f"emulating {title}", after_s=self.settings.progress_after_s) as bar:
             started, pair = time.perf_counter(), asked.usual
@@ -175,16 +176,16 @@ class Emulation:
                 told,
             )
 
-    def sample(self, steps: int) -> float:
-        """The time of the first cluster, on copies, for an estimate."""
+    def sample(self, clusters: int, steps: int) -> float:
+        """The processor's time for the first clusters, on copies, for an estimate: others may use the machine, too."""
         copies = self.values(True)
-        started = time.perf_counter()
+        started = time.thread_time()
         try:
-            self.launch(copies, self.asked.usual, steps=steps, clusters=1)
+            self.launch(copies, self.asked.usual, steps=steps, clusters=clusters)
         except StepLimitError as error:
-            error.seconds = time.perf_counter() - started  # type: ignore[attr-defined]
+            error.seconds = time.thread_time() - started  # type: ignore[attr-defined]
             raise
-        return time.perf_counter() - started
+        return time.thread_time() - started
 
     def outputs(self) -> tuple[Any, ...]:
         """The out arrays of a kernel, in the caller's framework."""

@@ -1,19 +1,22 @@
 """Estimates the time of an emulation before it starts, so that nobody waits an hour by surprise.
 
 The first cluster of the grid is run on copies, for a bounded number of steps, and its time multiplied by the number
-of clusters. This is rough (loops may differ from CTA to CTA), and only done if the grid is large enough for the
-estimate to matter.
+of clusters. That includes what each run does once: a short cluster looks several times as long as it is. So a launch
+that seems too long is estimated again, from several clusters. Both are rough (loops may differ from CTA to CTA), and
+only done if the grid is large enough for the estimate to matter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ..errors import CostLimitError, EmulationError, StepLimitError
 
 CLUSTERS_THAT_MATTER = 64
 SAMPLE_STEPS = 20_000
+SEVERAL = 16
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class Estimate:
     Attributes:
         seconds: expected time; a lower bound if `at_least`.
         clusters: in the grid.
-        sample_s: time of the cluster that was run.
+        sample_s: time of one cluster, of those that were run.
     """
 
     seconds: float
@@ -42,8 +45,17 @@ def spoken(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def estimate(clusters: int, sample: Callable[[int], float]) -> Estimate | None:
-    """Estimate from a sample. `sample(steps)` runs one cluster for at most `steps` and returns seconds.
+def allow(seconds: float) -> str:
+    """How to allow an emulation of that time, from the command line and in Python."""
+    limit = int(seconds * 2) + 1
+    return f"set WARPLOOM_EMULATOR_LIMIT_S={limit}, or use warploom.config.override(emulator={{'limit_s': {limit}}})"
+
+
+def estimate(clusters: int, sample: Callable[[int, int], float], limit_s: float = 0.0) -> Estimate | None:
+    """Estimate from samples. `sample(number, steps)` runs the first `number` clusters for at most `steps` warp
+    instructions and returns seconds of the processor.
+
+    limit_s: up to that time the estimate may be too high.
 
     None if the grid is too small to matter, or if the first cluster cannot run alone (it waits for others, or it
     fails, which the real run will report).
@@ -51,12 +63,15 @@ def estimate(clusters: int, sample: Callable[[int], float]) -> Estimate | None:
     if clusters < CLUSTERS_THAT_MATTER:
         return None
     try:
-        seconds = sample(SAMPLE_STEPS)
+        seconds = sample(1, SAMPLE_STEPS)
     except StepLimitError as error:
         seconds = float(getattr(error, "seconds", 0.0))
         return Estimate(seconds * clusters, clusters, seconds, at_least=True) if seconds else None
     except EmulationError:
         return None
+    if seconds * clusters > limit_s:
+        with suppress(EmulationError):  # the real run will report it
+            seconds = min(seconds, sample(SEVERAL, SAMPLE_STEPS * SEVERAL) / SEVERAL)
     return Estimate(seconds * clusters, clusters, seconds)
 
 
@@ -66,7 +81,6 @@ def refuse_if_long(found: Estimate | None, limit_s: float, title: str) -> None:
         raise CostLimitError(
             f"emulating {title} would take {found}",
             expected=f"at most {spoken(limit_s)} (config.emulator.limit_s)",
-            got=f"{found.clusters} clusters, one of which took {found.sample_s:.2f} s",
-            hint='use smaller arrays, or allow it: with warploom.config.override(emulator={"limit_s": '
-            f"{int(found.seconds * 2) + 1}" + "}): …",
+            got=f"{found.clusters} clusters, one of which takes {found.sample_s * 1e3:.3g} ms",
+            hint=f"use smaller arrays, or allow it: {allow(found.seconds)}",
         )

@@ -13,7 +13,7 @@ from ...isa.dtypes import f32, s32, u32
 from ...kernels.blackwell.attention_config import Config as BlackwellConfig
 from ...plural import counted
 from ...runtime.arrays import ArrayView, given_back, view
-from ...runtime.estimate import spoken
+from ...runtime.estimate import allow, spoken
 from ...runtime.launch_cache import LaunchCache
 from ...runtime.launch_template import Launched
 from ...runtime.machine import H200, Machine
@@ -342,8 +342,7 @@ def refuse_long_emulation(request: CheckedCall) -> None:
             f"emulating attention would take about {spoken(seconds)}",
             expected=f"at most {spoken(limit)} (config.emulator.limit_s)",
             got=f"{batch} x {heads} heads x {queries} queries x {dim}, {counted(request.keys, 'key')}",
-            hint='use smaller arrays or a GPU, or allow it: with warploom.config.override(emulator={"limit_s": '
-            f"{int(seconds * 2) + 1}" + "}): …",
+            hint=f"use smaller arrays or a GPU, or allow it: {allow(seconds)}",
         )
 
 
