@@ -92,6 +92,11 @@ class WarploomError(Exception):
             lines.append(f"  hint  {self.hint}")
         return "\n".join(lines)
 
+    @property
+    def in_one_line(self) -> str:
+        """What is wrong, with the hint in brackets."""
+        return self.what + (f" ({self.hint})" if self.hint else "")
+
 
 def shortened(text: str) -> str:
     """The text without its middle if it has more than `SHOWN` characters: the repr of an array, say."""

@@ -83,6 +83,6 @@ def test_a_kernel_without_tensor_cores_is_not_bound_by_them():
 
 
 def test_warps_without_a_role_that_wait_alike_are_told_together():
-    waits = {"producer": {"empty": 0.5}, "warp 4": {"load": 0.74}, "warp 5": {"load": 0.735}, "warp 6": {"load": 0.5},
+    waits = {"warp 6": {"load": 0.5}, "warp 5": {"load": 0.735}, "producer": {"empty": 0.5}, "warp 4": {"load": 0.74},
              "warp 8": {"load": 0.5}}  # fmt: skip
     assert list(alike(waits)) == ["producer", "warps 4-5", "warp 6", "warp 8"]

@@ -232,7 +232,7 @@ def test_a_deadlock_shows_the_circle_and_the_findings_are_pins(browser: Any, tmp
     hanging().to_html(tmp_path / "hangs.html")
     opened(browser, tmp_path / "hangs.html")
     details = text_of(browser, "details")
-    assert "The circle of waiters" in details and "deadlock" in details
+    assert "Who waits for whom" in details and "deadlock" in details
     assert len(browser.find_elements("css selector", "#details svg .edge")) == 2
     browser.find_element("css selector", ".waiters button").click()
     assert "for ever" in text_of(browser, "details")

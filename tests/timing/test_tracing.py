@@ -15,6 +15,9 @@ from warploom.driver import toolchain
 from warploom.driver.sass_lines import numbered, sass_lines
 from warploom.kernels.ladder import find
 from warploom.timing.page.pack import packed
+from warploom.timing.recording import RUN as RUN_STEP
+from warploom.timing.recording import WAIT as WAIT_STEP
+from warploom.timing.stopped import polls
 from warploom.timing.timeline import ARRIVE, BARRIER, COLUMNS, COPY, MATRIX, RUN, WAIT
 from warploom.timing.tracing import CodeTexts, Traced, waiters_of
 from warploom.types import bf16, f32, u64
@@ -115,6 +118,33 @@ def test_waiters_that_nobody_has_come_to_may_need_all_others():
         assert [(one.needs, one.known) for one in waiters_of(timeline, ())] == [((1,), False), ((0,), False)]
     finally:
         hanging.cache_clear()
+
+
+def test_those_that_wait_for_the_same_phase_do_not_need_each_other():
+    @kernel(out_specs=(Tile(64, f32),), grid=(1,), block=256, arch="sm_90a")
+    def short(C):
+        bars = smem.mbarrier(1, name="full")
+        thread = ptx.special.tid.x()
+        with ptx.if_(thread == 0):
+            ptx.mbarrier.init(bars[0], 256)
+        ptx.bar.sync()
+        with ptx.if_(thread != 7):
+            ptx.mbarrier.arrive(bars[0])
+        ptx.mbarrier.wait(bars[0], 0)
+        (c,) = ptx.global_ptrs(C)
+        ptx.store(ptx.addr(c), 1.0, dtype=f32)
+
+    waiters = short.trace(np.zeros(64, np.float32), sass=False).waiters
+    assert len(waiters) > 1 and [waiter.needs for waiter in waiters] == [()] * len(waiters)
+    assert all("1 of 256 arrivals missing" in waiter.missing for waiter in waiters)
+
+
+def test_of_a_loop_that_polls_a_barrier_one_attempt_is_kept():
+    start, turn = [(RUN_STEP, 1, 0), (WAIT_STEP, 2, 0), (RUN_STEP, 3, 1)], [(RUN_STEP, 4, 2), (RUN_STEP, 5, 3)]
+    assert polls([*start, *turn * 9]) == 16
+    assert polls([*start, *turn * 9, turn[0]]) == 17, "the last attempt may be cut short"
+    assert polls([*start, *turn * 3]) == 0, "a short loop is no polling"
+    assert polls([*start, *[(WAIT_STEP, 2, 0)] * 20]) == 0, "waits that passed are events of their own"
 
 
 def test_a_finding_has_the_moment_and_the_warp_at_which_it_was_made():

@@ -15,7 +15,9 @@ from ..testing.texts import blamed, description_of
 def described(path: Path, entry: str, launch: Path | None, purpose: str) -> tuple[Program, list[Any]]:
     """The program, and new arguments for it. launch: the description; by default the one next to the text.
 
-    purpose: "a trace", say, which supports one GPU. Raises ArgumentError if there is no description, or one of another kernel.
+    purpose: "a trace", say, which supports one GPU.
+
+    Raises ArgumentError if there is no description, or one of another kernel.
     """
     text = read_text(path)
     entry = Program.from_text(text, entry=entry, name=path.name).entry if entry else ""

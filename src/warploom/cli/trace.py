@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from ..errors import ArgumentError
 from . import check, find
 from .described import described
 from .output import say, say_json
-from .sizes import headings, say_under
+from .sizes import headings, say_under, shapes
 
 if TYPE_CHECKING:
     from ..timing import Traced
@@ -51,6 +52,9 @@ def trace(
     """
     traced = [one for target in targets for one in _traced(target, launch, size, clusters, check_it, sass)]
     found = [one for one, _ in traced]
+    names = Counter(one.kernel for one in found)
+    for one, arguments in traced:
+        one.arguments = shapes(arguments) if names[one.kernel] > 1 else ""
     if perfetto is not None and len(found) > 1:  # before anything is written
         raise ArgumentError("--perfetto takes one launch", expected="one kernel", got=f"{len(found)} kernels")
     if html is not None:

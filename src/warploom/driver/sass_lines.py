@@ -38,7 +38,7 @@ def sass_lines(text: str, entry: str, starts: Collection[int]) -> list[MachineLi
     tool = toolchain.find("nvdisasm")
     if tool is None:
         raise ToolchainError(
-            "machine code with its lines needs nvdisasm, which was not found", hint="pip install nvidia-cuda-nvdisasm"
+            "machine code needs nvdisasm, which was not found", hint="pip install nvidia-cuda-nvdisasm"
         )
     made = build(numbered(text, starts), name=entry, entry=entry, allow_spills=True, flags=("-lineinfo",))
     with toolchain.work_folder() as folder:

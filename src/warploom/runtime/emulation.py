@@ -59,9 +59,7 @@ class Emulation:
         """Run everything that is asked for. Raises CostLimitError before anything long, and EmulationError."""
         asked, title = self.asked, self.program.title
         limit_s = self.settings.limit_s
-        estimates.refuse_if_long(
-            estimates.estimate(_clusters(self.bounds[0]), self.sample, limit_s), limit_s, title
-        )
+        estimates.refuse_if_long(estimates.estimate(_clusters(self.bounds[0]), self.sample, limit_s), limit_s, title)
         with Progress(f"emulating {title}", after_s=self.settings.progress_after_s) as bar:
             started, pair = time.perf_counter(), asked.usual
             tried: tuple[Pair, ...] = ()

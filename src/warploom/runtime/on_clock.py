@@ -237,7 +237,7 @@ def _count(program: Program, recording: Recording) -> None:
     try:
         code = [(one.text, one.ptx_line) for one in sass_lines(program.text, program.entry, starts)]
     except WarploomError as error:
-        recording.uncounted = error.what
+        recording.uncounted = error.in_one_line
         return
     reading = machine_code.Reading.of(code, recording.pcs, recording.loops)
     slots = reading.slots()

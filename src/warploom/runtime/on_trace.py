@@ -95,6 +95,7 @@ def trace(
         timeline, prediction, [_pin(one, timeline, times, moments) for one in findings],
         waiters_of(timeline, getattr(stopped, "waits", ())), stopped.what if stopped is not None else "",
         _code(chosen, recording, timeline, sass, folders), _model(chosen), getattr(stopped, "hint", None) or "",
+        chosen.guessed,
     )  # fmt: skip
 
 
@@ -119,6 +120,8 @@ def _pin(
     file, line = (str(place.file), place.line) if place is not None else ("", 0)
     if key in times:
         clocks, (cta, warp, _) = times[key], moments[key]
+    elif key in moments and (last := timeline.rows().get(moments[key][:2])):
+        clocks, (cta, warp, _) = last[-1].start, moments[key]  # while it polled a barrier, of which one attempt is kept
     else:
         clocks, cta, warp = moment(timeline, file, line)
     title = RULES[finding.rule].title if finding.rule in RULES else finding.summary
@@ -143,5 +146,5 @@ def _code(
         try:
             found.sass = [(one.text, one.ptx_line) for one in sass_lines(program.text, program.entry, starts)]
         except WarploomError as error:
-            found.no_sass = error.what
+            found.no_sass = error.in_one_line
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..asm.demangle import readable
 from .replay import Replay
 from .timeline import Timeline
 
@@ -59,8 +60,7 @@ class Prediction:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.kernel}: {self.us:.1f} us predicted, {self._rate()} at {self.clock_mhz:.0f} MHz and "
-            f"{self.watts:.0f} W; bound by {self.bound}",
+            f"{readable(self.kernel)}: {self.headline()}",
             "  busy    " + ", ".join(f"{name} {share:.0%}" for name, share in largest(self.roofs) if share >= 0.005),
         ]
         for role, found in alike(self.waits).items():
@@ -68,10 +68,17 @@ class Prediction:
             if shown:
                 lines.append(f"  waits   {role}: {shown}")
         if not self.counted.startswith("machine"):
-            lines.append(f"  note    instructions are those of the {self.counted}")
+            lines.append(f"  note    PTX instructions were counted: {self.counted.removeprefix('PTX: ')}")
         if self.note:
             lines.append(f"  note    {self.note}")
         return "\n".join(lines)
+
+    def headline(self) -> str:
+        """Time, rate, clock, power and bound in one line."""
+        return (
+            f"{self.us:.1f} us predicted, {self._rate()} at {self.clock_mhz:.0f} MHz and {self.watts:.0f} W; "
+            f"bound by {self.bound}"
+        )
 
     def _rate(self) -> str:
         """The rate of matrix products or, if there are none, of DRAM."""
@@ -85,12 +92,12 @@ def largest(shares: Mapping[str, float]) -> list[tuple[str, float]]:
 def alike(waits: Mapping[str, dict[str, float]], within: float = 0.01) -> dict[str, dict[str, float]]:
     """Combine warps without a role that follow each other and wait alike, with the shares of the first.
 
-    within: the largest difference of a share.
+    Roles come first, then the other warps by number. within: the largest difference of a share.
     """
     found: dict[str, dict[str, float]] = {}
     first, last, shares = -1, -1, dict[str, float]()
-    for role, of_role in waits.items():
-        warp = int(role.removeprefix("warp ")) if role.removeprefix("warp ").isdigit() else -1
+    for role, of_role in sorted(waits.items(), key=lambda item: _number(item[0])):
+        warp = _number(role)
         differences = (abs(of_role.get(what, 0.0) - shares.get(what, 0.0)) for what in {*of_role, *shares})
         if warp > 0 and last == warp - 1 and all(difference <= within for difference in differences):
             found.popitem()
@@ -100,6 +107,12 @@ def alike(waits: Mapping[str, dict[str, float]], within: float = 0.01) -> dict[s
             found[role] = shares
         last = warp
     return found
+
+
+def _number(role: str) -> int:
+    """The number of "warp 3"; -1 for a role with a name."""
+    number = role.removeprefix("warp ")
+    return int(number) if number.isdigit() else -1
 
 
 def waits(replay: Replay) -> dict[str, dict[str, float]]:

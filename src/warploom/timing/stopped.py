@@ -1,11 +1,13 @@
 """Moments that have to be added to a recording: waits that never ended, and the positions of findings.
 
 The observer reports a wait when it has passed. The waits of a deadlock are added as the warps' last steps, on phases
-that nothing completes.
+that nothing completes. Of a loop that polls a barrier, one attempt is kept.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from ..emulator.machine.mbarrier import MBarrier
@@ -29,7 +31,27 @@ def add_open_waits(recorder: Recorder) -> None:
                 for fragment in warp.fragments:
                     if fragment.wait is not None:
                         steps = recorder.close(cta, warp.index)
+                        while attempts := polls(steps):  # of several loops, the first of which may poll faster
+                            del steps[-attempts:]
                         steps.append((kinds.WAIT, fragment.pc, _phase(recorder, cta, fragment)))
+
+
+def polls(steps: Sequence[kinds.Step], longest: int = 8) -> int:
+    """Return how many steps at the end only repeat others: attempts of a wait in a loop, which hide all before them.
+
+    longest: the most steps of one turn of the loop. The last may be cut short.
+    """
+    runs = 0
+    while runs < len(steps) and steps[-1 - runs][0] == kinds.RUN:
+        runs += 1
+    latest = list(reversed(steps[len(steps) - runs :]))
+    for turn in range(1, longest + 1):
+        for cut in range(longest):
+            pairs = zip(latest[cut:], latest[cut + turn :], strict=False)
+            repeated = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+            if repeated >= 4 * turn:
+                return cut + repeated
+    return 0
 
 
 def _phase(recorder: Recorder, cta: Cta, fragment: Fragment) -> int:

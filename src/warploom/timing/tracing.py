@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..asm.demangle import readable
 from ..plural import counted
 from .timeline import ARRIVE, COPY, WAIT, Event, Timeline
 
@@ -36,6 +37,11 @@ class PinnedFinding:
     warp: int = -1
     file: str = ""
     line: int = 0
+
+    @property
+    def place(self) -> str:
+        """Its source position, in words; "" if there is none."""
+        return f", {self.file}:{self.line}" if self.file else ""
 
 
 @dataclass(frozen=True)
@@ -86,6 +92,8 @@ class Traced:
         prediction: prediction of the whole launch; None if the kernel hangs or fails.
         pins: the sanitizer's findings; waiters: endless waits; error: the error that ended the run, or "".
         code: the kernel's code. model: the GPU whose times are shown, in words. hint: what to do about the error.
+        guessed: the launch description that has guesses, or "".
+        arguments: what tells it apart from other launches of the kernel on one page, in words.
     """
 
     timeline: Timeline
@@ -96,6 +104,8 @@ class Traced:
     code: CodeTexts = field(default_factory=CodeTexts)
     model: str = ""
     hint: str = ""
+    guessed: str = ""
+    arguments: str = ""
 
     @property
     def kernel(self) -> str:
@@ -105,6 +115,7 @@ class Traced:
         """Return plain values: the timeline with its columns, prediction, findings and waiters, but not the code."""
         return {
             "kernel": self.kernel, "model": self.model, "error": self.error, "hint": self.hint,
+            "guessed": self.guessed,
             "prediction": self.prediction.as_dict() if self.prediction is not None else None,
             "findings": [asdict(pin) for pin in self.pins], "waiters": [asdict(one) for one in self.waiters],
             "timeline": self.timeline.as_dict(),
@@ -139,14 +150,16 @@ class Traced:
         return text
 
     def __str__(self) -> str:
-        lines = [str(self.prediction)] if self.prediction is not None else [f"{self.kernel}: {self.error}"]
+        lines = [str(self.prediction)] if self.prediction is not None else [readable(f"{self.kernel}: {self.error}")]
         if self.hint:
-            lines.append(f"  hint    {self.hint}")
+            lines.append(readable(f"  hint    {self.hint}"))
+        if self.guessed:
+            lines.append(f"  note    {self.guessed} has guesses: sizes and values decide the time")
         events, ctas = len(self.timeline.events), len(self.timeline.sm)
         lines.append(f"  traced  {events} events of {counted(ctas, 'CTA')}")
         if self.code.no_sass:
             lines.append(f"  SASS    none: {self.code.no_sass}")
-        lines += [f"  found   {pin.severity}[{pin.rule}] {pin.title}" for pin in self.pins]
+        lines += [f"  found   {pin.severity}[{pin.rule}] {pin.title}{pin.place}" for pin in self.pins]
         return "\n".join(lines)
 
 
@@ -167,7 +180,9 @@ def waiters_of(timeline: Timeline, blocked: Sequence[Any]) -> list[Waiter]:
     found = []
     for key, event in first.items():
         came = arrivals.get((event.cta, event.barrier), set()) if event.phase >= 0 else set()
-        needs = [at for at, other in enumerate(keys) if other != key and came & {(other[0], w) for w in warps[other]}]
+        # Whoever waits for the same phase of the same barrier does not hold this one up.
+        others = [at for at, other in enumerate(keys) if (other[0], *other[2:4]) != (key[0], *key[2:4])]
+        needs = [at for at in others if came & {(keys[at][0], warp) for warp in warps[keys[at]]}]
         if not came:
             needs = [at for at, other in enumerate(keys) if (other[2], other[3]) != (key[2], key[3])]
         words = next((one for one in blocked if _is_about(one, event)), None)

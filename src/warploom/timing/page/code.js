@@ -1,7 +1,12 @@
-// The code of a launch three times, always in view: Python, PTX, machine code. A place is marked in all of them, and
+// The code of a launch three times, always in view: its source (Python or CUDA), PTX, machine code. A place is marked in all of them, and
 // each line has a bar for the clocks that warps wait there.
 
-const KEYWORDS = /\b(def|return|for|in|if|else|elif|while|with|as|import|from|class|not|and|or|yield|lambda|None|True|False|raise|assert)\b/g;
+const KEYWORDS = {
+  python: /\b(def|return|for|in|if|else|elif|while|with|as|import|from|class|not|and|or|yield|lambda|None|True|False|raise|assert)\b/g,
+  cuda: /\b(__global__|__device__|__shared__|__restrict__|__launch_bounds__|auto|bool|break|case|char|class|const|constexpr|continue|do|double|else|extern|false|float|for|if|inline|int|long|namespace|return|short|sizeof|static|struct|switch|template|true|typename|unsigned|using|void|volatile|while)\b/g,
+};
+
+function languageOf(file) { return file?.endsWith(".py") ? "python" : "cuda"; }
 
 function escaped(text) {
   return text.replace(/[&<>]/g, (one) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;" })[one]);
@@ -11,8 +16,8 @@ function escaped(text) {
 function coloured(line, language) {
   const mark = language === "python" ? "#" : "//", at = commentAt(line, mark);
   const code = escaped(at < 0 ? line : line.slice(0, at)), comment = at < 0 ? "" : `<i>${escaped(line.slice(at))}</i>`;
-  if (language === "python") {
-    return code.split(/("[^"]+"|'[^']+')/).map((part, odd) => (odd % 2 ? `<u>${part}</u>` : part.replace(KEYWORDS, "<b>$1</b>"))).join("") + comment;
+  if (language in KEYWORDS) {
+    return code.split(/("[^"]+"|'[^']+')/).map((part, odd) => (odd % 2 ? `<u>${part}</u>` : part.replace(KEYWORDS[language], "<b>$1</b>"))).join("") + comment;
   }
   return code.replace(/^(\s*(?:@!?%?U?P?\w+\s+)?)([.$\w:]+)/, "$1<b>$2</b>") + comment;
 }
@@ -82,8 +87,8 @@ class CodeView {
     const width = (clocks) => (clocks ? Math.max(2, Math.round((clocks / heat.most) * 26)) : 0);
     this.file.python = file;
     this.panes.python.parentElement.querySelector("select").value = file ?? "";
-    this.write("python", lines.map((text, at) => [at + 1, text, width(heat.python.get(`${file}:${at + 1}`))]), "python",
-      "the kernel names no Python file that is here");
+    this.write("python", lines.map((text, at) => [at + 1, text, width(heat.python.get(`${file}:${at + 1}`))]), languageOf(file),
+      "no source file of the kernel was found here");
   }
 
   write(name, lines, language, none = "") {

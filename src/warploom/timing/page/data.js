@@ -50,6 +50,9 @@ function placeOf(launch, event) {
   return { opcode, file, line, ptx };
 }
 
+// The kernel and, if that alone does not tell launches apart, its arguments.
+function headingOf(launch) { return launch.head.kernel + (launch.head.arguments ? ` of ${launch.head.arguments}` : ""); }
+
 function isNamed(launch, event) { return launch.warp[event] >= 0 && !!launch.head.roles[launch.role[event]]; }
 
 function roleOf(launch, event) {

@@ -7,6 +7,7 @@ import html
 from collections.abc import Sequence
 from importlib.resources import files
 
+from ...asm.demangle import readable
 from ..tracing import Traced
 from .pack import packed
 
@@ -25,7 +26,7 @@ def document(launches: Sequence[Traced]) -> str:
         for one in launches
     )
     parts = {
-        "title": html.escape(" and ".join(one.kernel for one in launches)),
+        "title": html.escape(" and ".join(dict.fromkeys(readable(one.kernel) for one in launches))),
         "style": text("page.css"),
         "data": data,
         "script": "\n".join(text(name) for name in SCRIPTS),

@@ -39,9 +39,9 @@ async function main() {
     $("labels").replaceChildren(...view.rows.map((row) => {
       const style = `top:${row.y}px;height:${row.height}px`;
       if (row.kind === "launch") {
-        const { prediction, mhz, error } = row.launch.head;
+        const { prediction, error } = row.launch.head;
         return element("h2", { class: "launch", style, onclick: () => whole(row.launch) }, row.title, element("span", { class: error ? "error" : "soft" },
-          prediction ? `${prediction.us.toFixed(1)} µs · ${prediction.tflops.toFixed(0)} TFLOP/s · ${Math.round(mhz)} MHz · bound by ${prediction.bound}` : error));
+          prediction ? prediction.said.replace(" us ", " µs ") : error));
       }
       if (row.kind === "slot") return element("div", { class: "slot", style }, row.title);
       if (row.kind === "role") {
@@ -124,9 +124,10 @@ async function main() {
   }
 
   function whole(launch) {
+    const [stuck] = launch.head.waiters;
     view.choose(null, -1);
     panel.launch(launch, launches);
-    code.mark(launch, null);
+    code.mark(launch, stuck ? placeOf(launch, stuck.event) : null);
     paint();
   }
 

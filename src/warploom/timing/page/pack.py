@@ -16,8 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from ...asm.demangle import readable
+from ..result import Prediction, alike
 from ..timeline import KINDS, Event
-from ..tracing import Traced
+from ..tracing import Traced, Waiter
 
 TICKS = 64
 """Ticks per clock, if the whole run is short enough."""
@@ -59,14 +61,17 @@ def packed(traced: Traced) -> bytes:
         described.append({"name": name, "type": narrow.dtype.name, "at": len(blob)})
         blob += narrow.astype(narrow.dtype.newbyteorder("<")).tobytes()
     head = {
-        "kernel": timeline.kernel, "mhz": timeline.clock_mhz, "ticks": ticks, "end": end, "count": len(events),
+        "kernel": readable(timeline.kernel), "arguments": traced.arguments, "mhz": timeline.clock_mhz,
+        "ticks": ticks, "end": end, "count": len(events),
         "grid": timeline.grid, "block": timeline.block, "cluster": timeline.cluster, "complete": timeline.complete,
-        "sharedBytes": timeline.shared_bytes, "residents": timeline.residents, "error": traced.error,
-        "model": traced.model,
+        "sharedBytes": timeline.shared_bytes, "residents": timeline.residents, "error": readable(traced.error),
+        "model": traced.model, "guessed": traced.guessed,
         "sm": {str(cta): sm for cta, sm in timeline.sm.items()}, "kinds": list(KINDS), "explained": dict(KINDS),
-        "prediction": traced.prediction.as_dict() if traced.prediction is not None else None,
-        "pins": [asdict(pin) for pin in traced.pins], "waiters": [asdict(one) for one in traced.waiters],
-        "words": list(words), "barriers": list(barriers), "roles": list(roles), "places": list(places),
+        "prediction": _shown(traced.prediction) if traced.prediction is not None else None,
+        "pins": [asdict(pin) | {"text": readable(pin.text)} for pin in traced.pins],
+        "waiters": [_told(one) for one in traced.waiters],
+        "words": [readable(word) for word in words], "barriers": [readable(name) for name in barriers],
+        "roles": list(roles), "places": list(places),
         "columns": described,
         "code": {
             "ptx": traced.code.ptx.splitlines(), "sass": traced.code.sass, "noSass": traced.code.no_sass,
@@ -76,6 +81,16 @@ def packed(traced: Traced) -> bytes:
     text = json.dumps(head, separators=(",", ":")).encode()
     start = text + b" " * (-(4 + len(text)) % 8)
     return zlib.compress(len(start).to_bytes(4, "little") + start + bytes(blob), LEVEL)
+
+
+def _shown(prediction: Prediction) -> dict[str, Any]:
+    """A prediction as the page shows it: in one line, with the waits of warps that wait alike in one entry."""
+    return prediction.as_dict() | {"said": prediction.headline(), "waits": alike(prediction.waits)}
+
+
+def _told(waiter: Waiter) -> dict[str, Any]:
+    came = tuple(readable(text) for text in waiter.came)
+    return asdict(waiter) | {"what": readable(waiter.what), "missing": readable(waiter.missing), "came": came}
 
 
 def _columns(

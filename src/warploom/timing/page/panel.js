@@ -108,12 +108,11 @@ class Panel {
 
   headline(launch) {
     const { head } = launch, { prediction } = head;
-    const said = prediction
-      ? `${prediction.us.toFixed(1)} µs predicted, ${prediction.tflops.toFixed(1)} TFLOP/s at ${Math.round(prediction.clock_mhz)} MHz and ${Math.round(prediction.watts)} W; bound by ${prediction.bound}`
-      : head.error;
-    return element("section", {}, element("h2", {}, head.kernel), element("p", { class: prediction ? "" : "said error" }, said),
+    const said = prediction ? prediction.said.replace(" us ", " µs ") : head.error;
+    return element("section", {}, element("h2", {}, headingOf(launch)), element("p", { class: prediction ? "" : "said error" }, said),
       element("p", { class: "soft" }, `grid ${head.grid.join(" × ")}, block ${head.block.join(" × ")}, cluster ${head.cluster.join(" × ")}; ${count(head.count)} events of ${launch.slots.size} CTA${launch.slots.size > 1 ? "s" : ""}`),
-      element("p", { class: "soft" }, head.model));
+      element("p", { class: "soft" }, head.model),
+      head.guessed ? element("p", { class: "said" }, `${head.guessed} has guesses: sizes and values decide the time`) : "");
   }
 
   table(names, rows) {
@@ -124,8 +123,9 @@ class Panel {
 
   // Who waits for whom, as a picture and as a list.
   circle(launch) {
-    const { waiters } = launch.head, parts = [element("h3", {}, waiters.length > 1 ? "The circle of waiters" : "Who waits for ever")];
-    if (waiters.length > 1 && waiters.length <= 12) parts.push(circlePicture(waiters, (at) => this.go(launch, waiters[at].event, false)));
+    const { waiters } = launch.head, linked = waiters.some((one) => one.needs.length);
+    const parts = [element("h3", {}, linked ? "Who waits for whom" : "Who waits for ever")];
+    if (linked && waiters.length <= 12) parts.push(circlePicture(waiters, (at) => this.go(launch, waiters[at].event, false)));
     parts.push(element("ul", { class: "waiters" }, ...waiters.map((one) => element("li", {},
       element("button", { class: "link", onclick: () => this.go(launch, one.event, false) }, `${one.who} of CTA ${one.cta}`),
       element("p", {}, `waits for ${one.what}${one.missing ? `: ${one.missing}` : ""}${one.file ? `, at ${one.file}:${one.line}` : ""}`),

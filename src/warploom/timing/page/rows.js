@@ -166,7 +166,7 @@ function rowsOf(launch) {
       case MATRIX: push(group.matrix, launch.warp[at] >> 2, at); break;
     }
   }
-  const rows = [{ kind: "launch", launch, title: launch.head.kernel, lanes: [] }];
+  const rows = [{ kind: "launch", launch, title: headingOf(launch), lanes: [] }];
   if (launch.head.pins.length) rows.push({ kind: "pins", launch, title: "Findings", lanes: [] });
   for (const key of [...groups.keys()].sort((a, b) => a - b)) {
     const group = groups.get(key), where = several ? ` (SM ${group.sm})` : "";
