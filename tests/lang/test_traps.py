@@ -315,3 +315,18 @@ def test_swapped_arguments_of_a_copy_are_named_at_the_author_s_line(body: Callab
     with pytest.raises(TraceError, match=rf"`{name}` of Tma\.(load|store) is of another type") as info:
         subject.ptx()
     assert str(info.value.where).startswith("test_traps.py:")
+
+
+# -- a special register without its call ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "use",
+    [lambda tid: tid * 4, lambda tid: 4 + tid, lambda tid: tid == 0, lambda tid: tid < 3, lambda tid: tid.to(f32),
+     range, ptx.addr],
+)  # fmt: skip
+def test_a_special_register_must_be_read(use: Callable[[Any], Any]) -> None:
+    def body(Y):
+        use(ptx.special.tid.x)
+
+    assert "ptx.special.tid.x()" in str(refused(body, "special-not-read").expected)

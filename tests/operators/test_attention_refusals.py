@@ -179,3 +179,31 @@ def test_a_function_of_scores_that_returns_nothing_is_refused_at_its_own_line() 
         warploom.attention(q, q, q, score_mod=score_mod)
     where = error.value.where
     assert where is not None and (where.file, where.line) == (__file__, score_mod.__code__.co_firstlineno)
+
+
+# -- what the caller can do, in the terms of the caller's framework ---------------------------------------------------
+
+
+def test_an_array_of_numpy_is_not_told_of_torch():
+    q = np.zeros((1, 2, 8, 64), np.float32)
+    with refused("argument-type") as caught:
+        warploom.attention(q, q, q)
+    assert "numpy" in str(caught.value.hint) and "torch" not in str(caught.value.hint)
+
+
+def test_offsets_and_lengths_of_either_width_are_named():
+    q = np.zeros((8, 2, 64), np.float16)
+    with refused("wrong-type", expected="s32 or s64"):
+        warploom.attention_varlen(q, q, q, np.zeros(2, np.float32), np.zeros(2, np.float32))
+    cache = np.zeros((1, 2, 16, 64), np.float16)
+    with refused("wrong-type", expected="s32 or s64"):
+        warploom.attention_decode(cache[:, :, :1], cache, cache, np.zeros(1, np.float32))
+
+
+def test_a_block_mask_of_one_batch_is_told_one_number():
+    torch = pytest.importorskip("torch")
+    flex = pytest.importorskip("torch.nn.attention.flex_attention")
+    mask = flex.create_block_mask(lambda b, h, i, j: i >= j, 3, None, 64, 64, device="cpu")
+    q = torch.zeros(1, 2, 64, 64, dtype=torch.float16)
+    with refused("wrong-shape", expected="(1, 1 or 2, 1, 1) blocks of 128 x 128", got="(3, 1, 1, 1)"):
+        warploom.attention(q, q, q, block_mask=mask)

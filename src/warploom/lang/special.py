@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from ..asm import nodes
 from ..isa import arch as isa_arch
 from ..isa.special_registers import SPECIAL_REGISTERS
@@ -12,6 +14,9 @@ from .emit import Operand
 from .predicate import Predicate
 from .trace import Trace
 from .values import Register
+
+_OF_REGISTERS = ("to", "view", "copy", "dtype", "shift")
+"""Attributes of operands that have a value; no special register has such a component."""
 
 
 class Special(Operand):
@@ -29,6 +34,8 @@ class Special(Operand):
     def __getattr__(self, name: str) -> Special:
         if name.startswith("__"):
             raise AttributeError(name)
+        if name in _OF_REGISTERS:
+            self._not_read()
         return Special(f"{self._name}.{name}" if self._name != "%" else f"%{name}")
 
     def __call__(self) -> Register:
@@ -51,6 +58,23 @@ class Special(Operand):
         result = Register(trace, known.dtype)
         trace.emit(f"mov.{known.dtype}", result.node, nodes.Register(self._name))
         return result
+
+    def _not_read(self, *_: object) -> NoReturn:
+        """Refuse an operation on the register itself: its value is that at the time of a call."""
+        raise Trace.current().error(
+            f"{self!r} is a special register that was not read", expected=f"{self!r}()", got=repr(self),
+            code="special-not-read",
+        )  # fmt: skip
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = __mod__ = _not_read
+    __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __lshift__ = __rshift__ = _not_read
+    __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __index__ = _not_read
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, (int, Register)):
+            self._not_read()
+        return self is other
 
     def __repr__(self) -> str:
         return f"ptx.special{self._name.replace('%', '.')}"

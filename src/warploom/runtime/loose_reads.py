@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..sanitizer.loose_reads import Reads
 
 RULES = ("global-data-race", "global-lane-race")
-UNUSED = "nothing that the kernel stores depends on the value read: another value there leaves the same arrays"
+UNUSED = "further runs with other values there gave the same results: nothing that is stored depends on the value"
 
 
 def unused_reads(report: Report, reads: Reads, again: Iterable[Report]) -> Report:

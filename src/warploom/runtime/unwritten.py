@@ -29,8 +29,8 @@ instructions. Of a scale factor that is missing in a quarter of the lanes the em
 OTHERS = (bytes.fromhex("7b7b7b7bfbfbfbfb"), bytes.fromhex("fbfbfbfb7b7b7b7b"))
 """Finite and large in every format, of both signs; by default all bits are set, which is NaN in every format."""
 
-USED = "with other bytes there the kernel leaves other arrays"
-UNUSED = "nothing that the kernel stores depends on the value: with other bytes there it leaves the same arrays"
+USED = "a second run with other bytes there gave other results"
+UNUSED = "a second run with other bytes there gave the same results: nothing that is stored depends on the value"
 
 
 def settled(report: Report, again: Callable[[bytes], Report], strict: bool = False) -> Report:

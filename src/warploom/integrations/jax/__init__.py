@@ -61,7 +61,7 @@ def matmul(a: Any, b: Any, **options: Any) -> Any:
     for name, hint in HINTS.items():
         if name in options:
             raise ArgumentTypeError(
-                f"{name}= is not taken with JAX arrays", expected="the other arguments of matmul",
+                f"{name}= is not supported with JAX arrays", expected="the other arguments of matmul",
                 got=f"{name}={type(options[name]).__name__}", hint=hint,
             )  # fmt: skip
     arrays = {"a": accepted(a, "a"), "b": accepted(b, "b")}

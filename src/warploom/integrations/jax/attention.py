@@ -66,8 +66,9 @@ def attend(
     """A call of `warploom.attention` with JAX arrays."""
     if any(each is not None for each in (score_mod, mask_mod, block_mask)):
         raise ArgumentError(
-            "functions of scores and masks are not taken with JAX arrays", expected="causal=, window= and softcap=",
-            hint="warploom.attention of NumPy arrays or torch tensors takes them",
+            "score_mod, mask_mod and block_mask are not supported with JAX arrays",
+            expected="causal=, window= and softcap=",
+            hint="warploom.attention supports them with NumPy arrays and torch tensors",
         )  # fmt: skip
     if out is not None or lse is not None or config is not None:
         raise ArgumentError(

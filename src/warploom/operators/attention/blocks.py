@@ -51,7 +51,7 @@ def check_block_mask(mask: Any, queries: tuple[int, ...], keys: int, place: str)
     if not fits or indices.shape[2] != blocks[0] or indices.shape[3] != blocks[1]:
         raise ArgumentError(
             "`block_mask` has the wrong shape",
-            expected=f"(1 or {batch}, 1 or {heads}, {blocks[0]}, {blocks[1]}) blocks of {height} x {width}",
+            expected=f"({_one_or(batch)}, {_one_or(heads)}, {blocks[0]}, {blocks[1]}) blocks of {height} x {width}",
             got=tuple(indices.shape), hint="make it for these lengths with create_block_mask", code="wrong-shape"
         )  # fmt: skip
     made_for = getattr(mask, "seq_lengths", None) or (length, keys)
@@ -64,6 +64,10 @@ def check_block_mask(mask: Any, queries: tuple[int, ...], keys: int, place: str)
     found = view(indices, "block_mask").place
     if found != place:
         raise ArgumentError("`block_mask` is on another device", expected=place, got=found, hint="use .to(device)")
+
+
+def _one_or(size: int) -> str:
+    return "1" if size == 1 else f"1 or {size}"
 
 
 def _check_lists(mask: Any) -> None:

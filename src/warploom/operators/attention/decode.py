@@ -288,7 +288,7 @@ def _check_lengths(views: dict[str, ArrayView], batch: int, room: int) -> None:
         array = views[name]
         if array.dtype not in (s32, s64):
             raise ArgumentTypeError(
-                f"`{name}` has the wrong type", expected="s32", got=array.describe(), code="wrong-type"
+                f"`{name}` has the wrong type", expected="s32 or s64", got=array.describe(), code="wrong-type"
             )
         if array.shape[0] != batch:
             raise ArgumentError(f"`{name}` has {what} for each sequence", expected=batch, got=array.shape)

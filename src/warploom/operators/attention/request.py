@@ -35,6 +35,13 @@ Edges = tuple[int | None, int | None]
 RANKS = {"sinks": 1, "q_scale": 2, "k_scale": 2, "v_scale": 2}
 """Ranks of arrays other than q, k and v."""
 CAUSAL = ("bottom-right", "top-left")
+CONVERSIONS = {
+    "torch": "convert with .to(torch.bfloat16)",
+    "numpy": "convert with .astype(numpy.float16) or .astype(ml_dtypes.bfloat16)",
+    "jax": "convert with .astype(jax.numpy.bfloat16)",
+    "cupy": "convert with .astype(cupy.float16)",
+}
+"""How arrays of a framework get a type that attention takes."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +206,9 @@ def _sequences(seen: dict[str, ArrayView], queries: int, keys: int) -> dict[str,
     for name, rows in (("cu_seqlens_q", queries), ("cu_seqlens_k", keys)):
         marks = seen[name]
         if marks.dtype not in (s32, s64):
-            raise ArgumentTypeError(f"`{name}` has the wrong type", expected=s32, got=marks.dtype, code="wrong-type")
+            raise ArgumentTypeError(
+                f"`{name}` has the wrong type", expected="s32 or s64", got=marks.dtype, code="wrong-type"
+            )
         if marks.shape[0] < 1:
             raise ArgumentError(f"`{name}` is empty", expected="0 and where each sequence ends", got=marks.shape)
         counts.add(marks.shape[0])
@@ -302,9 +311,9 @@ def check_types(seen: dict[str, ArrayView], allowed: tuple[DType, ...] = (*SIXTE
     for name in ("q", "k", "v"):
         if seen[name].dtype not in allowed or seen[name].dtype is not q.dtype:
             raise ArgumentTypeError(
-                f"attention takes q, k and v in {types}, all three in one type", expected=f"{types}, three times",
+                f"attention takes q, k and v in {types}, all in the same type", expected=f"{types}, three times",
                 got=", ".join(f"{each} {seen[each].dtype}" for each in ("q", "k", "v")),
-                hint="convert with .to(torch.bfloat16)",
+                hint=CONVERSIONS.get(q.framework),
             )  # fmt: skip
     if "sinks" in seen and seen["sinks"].dtype not in (f32, bf16, f16):
         raise ArgumentTypeError(

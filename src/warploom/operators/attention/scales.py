@@ -48,14 +48,14 @@ def check_scales(
     for name in narrow:
         if seen[name].dtype is not e4m3:
             raise ArgumentTypeError(
-                f"{', '.join(narrow)} are of one type", expected="e4m3", got=f"{name} {seen[name].dtype}",
+                f"{', '.join(narrow)} must have one type", expected="e4m3", got=f"{name} {seen[name].dtype}",
                 hint="warploom.quantize makes e4m3",
             )  # fmt: skip
     arrays = [name for name in names if name in seen]
     if 0 < len(arrays) < len(names):
         raise ArgumentError(
-            f"{', '.join(names)} are numbers, or arrays, all of them", expected="all of one kind",
-            got=f"arrays {', '.join(arrays)}",
+            "the scales are partly numbers and partly arrays",
+            expected=f"{', '.join(names)} as numbers, or all of them as arrays", got=f"arrays: {', '.join(arrays)}",
         )  # fmt: skip
     for name, shape in wanted.items():
         if name in seen and (seen[name].shape != shape or seen[name].dtype is not f32):
