@@ -39,7 +39,7 @@ def test_every_command_has_a_help_text_with_an_example(command: str) -> None:
 def test_without_a_gpu_the_ladder_shows_counters(no_gpu: None) -> None:
     result = run("ladder", "--rungs", "8,9", "--size", 128)
     assert result.exit_code == 0
-    assert "The ladder in the emulator" in result.stdout and "No GPU was used" in result.stdout
+    assert "The ladder in the emulator, 128 x 128 x 128" in result.stdout and "No GPU was used" in result.stdout
     eight, nine = (line for line in result.stdout.splitlines() if line.lstrip().startswith(("8 tma", "9 larger")))
     assert "32 wgmma" in eight and "16 wgmma" in nine
 

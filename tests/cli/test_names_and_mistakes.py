@@ -49,6 +49,35 @@ def test_a_kernel_is_found_by_its_name_in_the_source(tmp_path: Path, name: str, 
     assert run("check", f"{path}:{name}").stdout.count("guessed-launch") >= 1  # it is that description that is read
 
 
+def test_every_command_finds_it_so_and_names_it_so(tmp_path: Path) -> None:
+    path = text(tmp_path, *NAMES)
+    assert f"def {NAMES[2]}(" in run("python", f"{path}:ns::copy").stdout
+    (tmp_path / f"k.{NAMES[2]}.launch.toml").write_text(LAUNCH)
+    assert run("time", f"{path}:copy", "--predict").stdout.startswith("ns::copy: ")
+    page = tmp_path / "copy.html"
+    assert run("trace", f"{path}:copy", "--no-sass", "--html", page).stdout.startswith("ns::copy: ")
+    assert "<title>ns::copy · warploom trace</title>" in page.read_text()
+
+
+def test_a_trace_of_a_guessed_launch_says_so(tmp_path: Path) -> None:
+    path = text(tmp_path, NAMES[2])
+    assert run("check", path, "--init").exit_code == 0
+    assert "k.launch.toml has guesses" in run("trace", path, "--no-sass").stdout
+    (traced,) = json.loads(run("trace", path, "--no-sass", "--json").stdout)
+    assert traced["guessed"].endswith("k.launch.toml")
+
+
+def test_a_type_that_no_product_has_lists_those_that_they_have() -> None:
+    result = run("explain", 64, 64, 64, "--dtype", "fp8")
+    assert result.exit_code == 2 and "[argument-type]" in result.stderr
+    assert "e4m3" in result.stderr and "pred" not in result.stderr
+
+
+def test_the_list_of_commands_has_whole_sentences() -> None:
+    listed = run("--help").stdout.partition("Commands:")[2]
+    assert listed.count("\n") > 10 and "..." not in listed
+
+
 def test_the_report_as_data_has_both_names(tmp_path: Path) -> None:
     kernels = json.loads(run("check", text(tmp_path, *NAMES), "--json").stdout)["kernels"]
     assert [(one["kernel"], one["name"]) for one in kernels] == list(zip(NAMES, SHOWN, strict=True))

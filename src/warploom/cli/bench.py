@@ -49,7 +49,9 @@ def bench(
     ] = "forward",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Time our kernels and others in one process, with each result checked, under a named protocol.
+    """Time our kernels and others, and check each result.
+
+    All run in one process, under a named protocol.
 
     --out is updated after every problem. The suite `sample` continues where --out ends.
 

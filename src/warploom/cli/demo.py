@@ -17,7 +17,7 @@ KERNEL = "warploom.kernels.walkthrough:build_gemm_m64n64 M=128 N=128 K=128"
 
 
 def demo(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Run the walkthrough GEMM in the emulator, and on the GPU if there is one.
+    """Run a Hopper GEMM, emulated and on the GPU if there is one.
 
     Example: warploom demo
     """

@@ -23,7 +23,9 @@ def explain(
     config: Annotated[str, typer.Option(help="A configuration instead of the library's choice.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Explain a product: intensity and roofs, tiles and waves, occupancy, L2 traffic, the kernel chosen.
+    """Explain a product or attention: roofs, waves, kernel chosen.
+
+    Arithmetic intensity, tiles, occupancy, L2 traffic, and the configurations that the library compared.
 
     Example: warploom explain 4096 14336 4096 --bias --activation silu
 

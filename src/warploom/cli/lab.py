@@ -30,7 +30,9 @@ def lab(
     edit: Annotated[bool, typer.Option("--edit", help="Open one page as a notebook, with its code.")] = False,
     listed: Annotated[bool, typer.Option("--list", help="Print the names of the pages, and stop.")] = False,
 ) -> None:
-    """Open interactive pages: rooflines, occupancy, waves, bank conflicts, swizzles, schedules, fragments.
+    """Open interactive pages about roofs, waves, swizzles, banks.
+
+    Also occupancy, pipelines, schedules and fragments.
 
     They run on this machine and are only served to it. Needs marimo: pip install 'warploom[lab-ui]'
 

@@ -30,7 +30,9 @@ def ladder(
     plot: Annotated[Path | None, typer.Option(help="Draw a bar for each rung into a PNG.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Climb the ladder: what each idea gains, in TFLOP/s on a GPU, in bytes and barriers in the emulator.
+    """Show what each rung of the ladder gains.
+
+    In TFLOP/s on a GPU, in bytes and barriers in the emulator.
 
     Example: warploom ladder --rungs 8-12 --plot ladder.png
     """
@@ -92,6 +94,7 @@ def ladder(
         if not on_gpu:
             _say_findings(rows)
             say("  KFMA: 1000 multiply-adds. Barriers: waits and arrivals for each k-tile of each output tile.")
+            say("  Predicted: by the model of an H200, at this size, which fills few SMs; --size sets another.")
             if not emulate:
                 say("  No GPU was used, so there is no speed; `warploom explain` estimates what these counters cost.")
         if out is not None:
@@ -170,10 +173,14 @@ def speeds(rows: Sequence[Mapping[str, Any]], gpu: str) -> Table:
 
 def counts(rows: Sequence[Mapping[str, Any]]) -> Table:
     """The ladder in the emulator."""
-    made = Table(title="The ladder in the emulator", title_justify="left", box=None)
+    sizes = [f"{row['m']} x {row['n']} x {row['k']}" for row in rows]
+    one = len(set(sizes)) == 1
+    title = "The ladder in the emulator" + (f", {sizes[0]}" if one else "")
+    made = Table(title=title, title_justify="left", box=None)
     for name in ("rung", "idea"):
         made.add_column(name, no_wrap=name == "rung")
     for name in (
+        *([] if one else ["M x N x K"]),
         "global B/KFMA",
         "shared B/KFMA",
         "conflicts",
@@ -185,11 +192,12 @@ def counts(rows: Sequence[Mapping[str, Any]]) -> Table:
         "findings",
     ):
         made.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
+    for row, size in zip(rows, sizes, strict=True):
         barriers = row["barriers_per_k_tile"]
         tensor = f"{row['tensor_instructions']} {row['tensor_instruction']}" if row["tensor_instruction"] else ""
         made.add_row(
-            f"{row['rung']:2} {row['kernel'].partition('_')[2]}", row["idea"], f"{row['global_per_kfma']:,.1f}",
+            f"{row['rung']:2} {row['kernel'].partition('_')[2]}", row["idea"], *([] if one else [size]),
+            f"{row['global_per_kfma']:,.1f}",
             f"{row['shared_per_kfma']:,.1f}", f"{row['bank_conflicts']:,}", "" if barriers is None else f"{barriers:g}",
             tensor, f"{row['instructions_per_kfma']:,.2f}", f"{row['predicted']['us']:,.1f}",
             f"{row['relative_error']:.1e}",
@@ -211,10 +219,14 @@ def _say_findings(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print which rules the rungs violate, and the command that shows where."""
     from ..kernels import ladder as rungs
 
+    alike: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         if row["findings"]:
-            say(f"  rung {row['rung']}: {', '.join(row['rules'])}; "
-                f"to see where: run `warploom check {rungs.__name__}.{row['kernel']}`")  # fmt: skip
+            alike.setdefault(", ".join(row["rules"]), []).append(row)
+    for rules, found in alike.items():
+        numbers = ", ".join(str(row["rung"]) for row in found)
+        say(f"  rung{'s' * (len(found) > 1)} {numbers}: {rules}; "
+            f"to see where: run `warploom check {rungs.__name__}.{found[0]['kernel']}`")  # fmt: skip
 
 
 def _draw(rows: Sequence[Mapping[str, Any]], plot: Path, on_gpu: bool, gpu: str) -> None:

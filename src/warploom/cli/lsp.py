@@ -6,7 +6,9 @@ from ..errors import ArgumentError
 
 
 def lsp() -> None:
-    """Serve PTX to an editor over stdin and stdout (Language Server Protocol).
+    """Serve PTX to an editor (Language Server Protocol).
+
+    It speaks over stdin and stdout; the editor starts it.
 
     Needs pygls: pip install 'warploom[lsp]'
 

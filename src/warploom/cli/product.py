@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, ArgumentTypeError
+from ..near import near
 from ..operators.spec.arguments import BY_NAME
 
 if TYPE_CHECKING:
@@ -90,6 +91,11 @@ def product_problem(given: ProblemOptions, m: int, n: int, k: int) -> Problem:
     from ..operators.spec.problem import Problem
     from ..operators.spec.validation import check_together
 
+    if given.dtype not in DTYPES.split(", "):
+        raise ArgumentTypeError(
+            f"--dtype {given.dtype} is no type of a product", expected=DTYPES, got=given.dtype,
+            hint="fp8 is e4m3 or e5m2" if given.dtype in ("fp8", "f8") else near(given.dtype, DTYPES.split(", ")),
+        )  # fmt: skip
     plain = Problem.of(m, n, k, given.dtype, out=given.out or None, layout=given.layout)
     of_bias = plain.product.out if plain.product.out.bits > 8 else f32
     fusion = Fusion(

@@ -17,7 +17,9 @@ def python(
     ],
     out: Annotated[Path | None, typer.Option(metavar="FILE.py", help="Write to this file instead of printing.")] = None,
 ) -> None:
-    """Print a PTX text as a kernel in Python that produces equivalent PTX.
+    """Print a PTX text as a kernel in Python.
+
+    The command traces that kernel and compares its PTX with the text.
 
     Example: warploom python dump/gemm.ptx --out gemm.py
     """

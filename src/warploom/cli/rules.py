@@ -27,7 +27,9 @@ def rules(
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the sanitizer's rules, or explain one: why, what to do, a kernel that violates it and one that does not.
+    """List the sanitizer's rules, or explain one.
+
+    An explanation says why and what to do, and has a kernel that violates the rule and one that does not.
 
     Example: warploom rules generic-write-before-async-read
     """

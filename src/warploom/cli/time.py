@@ -43,10 +43,14 @@ def time(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Time a kernel on the GPU with the arguments of its example: microseconds, power, SM clock, ratios.
+    """Time a kernel on the GPU, or predict its time on an H200.
+
+    With the arguments of its example: microseconds, power, SM clock, ratios to other functions.
 
     Example: warploom time examples/walkthrough_gemm.py --against torch:mm --protocol interleaved
+
     Example: warploom time examples/walkthrough_gemm.py --predict
+
     Example: warploom time dump/gemm.ptx --predict
     """
     from ..runtime.benchmark.protocols import check_protocol

@@ -45,9 +45,12 @@ def trace(
     ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show a launch on the model of an H200: who waited for what and who ended the wait. Needs no GPU.
+    """Show who waited for what in a launch, and what ended it.
+
+    The times are those of the model of an H200; no GPU is used.
 
     Example: warploom trace examples/walkthrough_gemm.py --html trace.html
+
     Example: warploom trace warploom.kernels.ladder.r19_stmatrix warploom.kernels.ladder.r20_ping_pong --html steps.html
     """
     traced = [one for target in targets for one in _traced(target, launch, size, clusters, check_it, sass)]

@@ -32,7 +32,9 @@ def tune(
     device: Annotated[int, typer.Option(help="Number of the GPU.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Time the best candidates for a product, or for attention, on this GPU; the library uses the fastest afterwards.
+    """Find the fastest kernel for a product or attention.
+
+    The best candidates are timed on this GPU; the library uses the fastest afterwards.
 
     Example: warploom tune 4096 14336 4096 --bias --activation silu
 

@@ -41,8 +41,9 @@ def warm(
     device: Annotated[int, typer.Option(help="Number of the GPU; without one, kernels are built for an H200.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Build the kernels that matmul and grouped_matmul will run, so that no first call waits for ptxas. They stay in
-    the cache.
+    """Build the kernels of a model ahead of its first call.
+
+    These are the kernels that matmul and grouped_matmul will run; they stay in the cache, and no call waits for ptxas.
 
     Example: warploom warm Llama-3-8B --rows 1,16,8192
 

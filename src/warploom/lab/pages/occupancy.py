@@ -41,7 +41,7 @@ def _(counted, machine, mo, registers, roofline, shared, svg, threads):
         [
             mo.md(
                 f"**{fits}**, {found.resident * -(-threads.value // 32)} warps; {short}. "
-                + (f"It would be fewer from {' and '.join(map(str, edges))} registers on." if edges else "")
+                + (f"Fewer CTAs fit from {' and again from '.join(map(str, edges))} registers on." if edges else "")
             ),
             mo.Html(svg.bars(rows, float(most), "CTAs that fit by each resource", unit="CTAs")),
         ]

@@ -13,6 +13,7 @@ from ... import asm
 from ...asm.equivalence import normal_form
 from ...asm.lowering import lowered
 from ...errors import ArgumentError, VerificationError
+from ...runtime.entries import choose
 from .naming import named
 from .structure import structured
 from .writing import Writer
@@ -25,7 +26,7 @@ def to_python(text: str, entry: str | None = None, source: str = "") -> str:
 
     Args:
         text: PTX.
-        entry: one kernel of several; None: all of them.
+        entry: one kernel of several, by its name in the text or in its C++ source; None: all of them.
         source: the origin that the file states.
 
     Raises PtxSyntaxError and VerificationError for invalid PTX, ArgumentError if there is no such kernel,
@@ -33,13 +34,12 @@ def to_python(text: str, entry: str | None = None, source: str = "") -> str:
     """
     module = asm.parse(text, name=source or SOURCE)
     asm.check(module)
-    known = [each.name for each in module.entries]
-    if not known or (entry is not None and entry not in known):
+    if not module.entries:
         raise ArgumentError(
-            f"the text has no kernel {entry}" if entry else "the text has no kernel",
-            expected=", ".join(known) or "a function with .entry and a body",
-            code="not-this-text",
+            "the text has no kernel", expected="a function with .entry and a body", code="not-this-text"
         )
+    if entry is not None:
+        entry = choose(module, entry, source or SOURCE).name
     writer = Writer(module, source, source or SOURCE)
     chosen = [each for each in lowered(module).entries if entry in (None, each.name)]
     for function in chosen:
