@@ -120,12 +120,13 @@ def test_info_as_json_has_machines_tools_and_versions() -> None:
     assert known["versions"]["numpy"] != "not installed"
 
 
-def test_info_says_that_either_disassembler_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_info_says_what_each_missing_disassembler_means(monkeypatch: pytest.MonkeyPatch) -> None:
     from warploom.cli import info
     from warploom.driver import toolchain
 
     monkeypatch.setattr(toolchain, "find", lambda name: None)
-    assert "pip install nvidia-cuda-nvdisasm" in info.tool("cuobjdump")
+    assert "pip install nvidia-cuda-nvdisasm" in info.tool("nvdisasm")
+    assert "trace" not in info.tool("cuobjdump"), "it names no lines, so it cannot replace nvdisasm there"
 
 
 def test_info_unsupported_lists_rows_of_the_table_that_the_emulator_refuses() -> None:

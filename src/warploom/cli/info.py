@@ -68,6 +68,14 @@ def gpu() -> str:
     return "; ".join(f"{device.name}, {device.arch}" for device in described) + f", CUDA {loaded.version}"
 
 
+NOT_FOUND = {
+    "ptxas": "not found: no cubins, no resources; pip install 'nvidia-cuda-nvcc>=13.0,<13.1' (Linux, Windows)",
+    "nvdisasm": "not found: `trace` and `time --predict` use the PTX alone; pip install nvidia-cuda-nvdisasm",
+    "cuobjdump": "not found: only `inspect sass` uses it, and only without nvdisasm",
+}
+"""What a missing tool means, and how to get it if that is worth it."""
+
+
 def tool(name: str) -> str:
     """A tool's version and where it was found."""
     from ..driver import toolchain
@@ -78,9 +86,7 @@ def tool(name: str) -> str:
         return error.what
     if found is not None:
         return f"{found.version} ({found.origin})"
-    if name == "ptxas":
-        return "not found: no cubins, no resources; pip install 'nvidia-cuda-nvcc>=13.0,<13.1' (Linux, Windows)"
-    return "not found: `inspect sass`, `trace`, `time --predict` use one of the two; pip install nvidia-cuda-nvdisasm"
+    return NOT_FOUND[name]
 
 
 def launches() -> str:

@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..errors import ArgumentError, ArgumentTypeError, SourceLocation, WarploomError
+from ..asm.demangle import readable
+from ..errors import ArgumentError, ArgumentTypeError, EmulationError, SourceLocation, WarploomError
 
 FINDINGS = 1
 USAGE = 2
@@ -76,7 +77,10 @@ def plain(value: Any) -> Any:
 
 def say_error(error: WarploomError) -> None:
     """Print an error for people: its kind and text, without a traceback."""
-    console(stderr=True).print(f"warploom: {type(error).__name__}[{error.code}]: {error}", markup=False, style="red")
+    text = f"warploom: {type(error).__name__}[{error.code}]: {error}"
+    if isinstance(error, EmulationError):  # others list the names of kernels as a text has them
+        text = readable(text)
+    console(stderr=True).print(text, markup=False, style="red")
 
 
 def exit_code(error: WarploomError) -> int:
