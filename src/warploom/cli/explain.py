@@ -55,7 +55,7 @@ def explain(
             ("configuration", found.config.name() + ", the library's choice (below)" * (not config)),
             ("its waves", f"{chosen.rows} x {chosen.columns} = {chosen.tiles} tiles{_uneven(problem)}, "
                           f"{chosen.waves:.2f} waves of {chosen.at_a_time}; "
-                          f"{chosen.tile_efficiency:.1%} of the tiles are in D, "
+                          f"{chosen.tile_efficiency:.1%} of the tiles' area is inside D, "
                           f"{chosen.wave_efficiency:.1%} of the waves are filled"),
             ("its occupancy", _occupancy(found)),
         ],
@@ -63,7 +63,8 @@ def explain(
     )  # fmt: skip
     say()
     say_table(_tiles(found))
-    say("  B/KFMA: bytes of A and B that a tile loads for each KFMA, which is 1000 multiply-adds.")
+    say("  Tile use: share of the tiles' area inside D. Wave use: share of the waves' slots that have a tile.")
+    say("  B/KFMA: bytes of A and B that a tile loads for each KFMA, which is 1000 multiply-adds. *: the choice.")
     if not problem.groups:
         say()
         say_table(_traffic(found))
@@ -118,7 +119,7 @@ def _tiles(found: Explained) -> Table:
     """Tile and wave quantisation of the usual tiles."""
     made = Table(title=f"Tiles and waves{_uneven(found.problem)}", title_justify="left", box=None)
     made.add_column("tile", no_wrap=True)
-    for name in ("tiles", "waves", "in D", "filled", "both", "B/KFMA"):
+    for name in ("tiles", "waves", "tile use", "wave use", "both", "B/KFMA"):
         made.add_column(name, justify="right", no_wrap=True)
     for (tile_m, tile_n), each in found.tiles.items():
         mark = " *" if (tile_m, tile_n) == found.config.output_tile else ""

@@ -17,7 +17,7 @@ from ..operators.attention.choice import Call, chosen
 from ..operators.attention.request import MOST_DIM
 from ..operators.spec.gpu import Gpu, gpu_of
 from ..plural import counted
-from .roofline import ARCH, SMS, Roofline
+from .roofline import ARCH, SMS, Roofline, occupancy
 
 EXP_PER_CLOCK = 16
 
@@ -109,13 +109,14 @@ class AttentionExplained:
     def rows(self) -> list[tuple[str, str]]:
         """Labels and values for a table."""
         problem = self.problem
+        room = occupancy(ARCH[self.machine], threads=32, registers=32, shared=self.shared_bytes).shared
         least = ", ".join(f"{name} {us:,.1f} us" for name, us in self.roofs_us.items())
         if isinstance(self.config, Config):
             tiles = f"blocks of {self.config.tile_m} queries, tiles of {self.config.tile_n} keys"
-            work = f"{self.blocks:,} blocks, {self.per_sm:.2f} for each multiprocessor, the longest first"
+            work = f"{self.blocks:,} blocks, {self.per_sm:.2f} for each SM, the longest first"
         else:
             tiles = f"up to {self.config.tile_m} rows of a key head, tiles of {self.config.tile_n} keys"
-            work = f"{self.blocks:,} tiles, {self.per_sm:.2f} for each multiprocessor, equal shares"
+            work = f"{self.blocks:,} tiles, {self.per_sm:.2f} for each SM, equal shares"
         return [
             ("work", f"{problem.flops / 1e9:,.1f} GFLOP, {problem.bytes / 1e6:,.1f} MB of Q, K, V and O"),
             ("at least", f"{least}: bound by {self.bound}"),
@@ -128,7 +129,7 @@ class AttentionExplained:
                 else "by the kernel's rule; `warploom tune --attention` times others",
             ),
             ("its work", work),
-            ("its memory", f"{self.shared_bytes / 1024:,.0f} KiB of shared memory, one CTA on a multiprocessor"),
+            ("its memory", f"{self.shared_bytes / 1024:,.0f} KiB of shared memory per CTA; an SM has room for {room}"),
         ]
 
 

@@ -79,19 +79,19 @@ class Explanation:
             "those first that measurements on an H200 prefer, then the fastest" if self.preferred else "fastest first"
         )
         lines = [
-            f"{problem.describe()}  on  {self.gpu.name}",
+            f"{problem.describe()} on {self.gpu.name}",
             f"  chosen   {choice.config.name()}   ({choice.source}: {why})",
             f"  kernel   {family_of(choice.config, problem).describe(choice.config)}",
             f"  model    {estimate.time_us:.1f} us, {_rate(estimate, problem)}, bound by {estimate.bound}; "
             f"{_waves(estimate)}, {estimate.wave_efficiency:.0%} of their slots used; "
-            f"{estimate.fill:.0f} bytes per cycle into each multiprocessor; epilogues take {estimate.exposed:.1%}",
+            f"{estimate.fill:.0f} bytes per cycle into each SM; epilogues take {estimate.exposed:.1%}",
             f"  assumed  {_assumed(estimate)}",
             *([f"  a tile   {_tile(self.per_tile)}"] if self.per_tile else []),
             *([f"  copied   {_copies(self.copied)}"] if self.copied else []),
             "",
-            f"  {order}; slots: used share of the waves, fill: bytes per cycle",
-            "  into each multiprocessor, tail: share of the time in which only epilogues run, fitted: factor on the",
-            "  arithmetic time, fitted to sweeps; 1 if there is none",
+            f"  {order}",
+            "  slots: used share of the waves; fill: bytes per cycle into each SM; tail: share of the time in which",
+            "  only epilogues run; fitted: factor on the arithmetic time, from sweeps; 1 if there is none",
             f"  {'us':>9}{'waves':>8}{'slots':>8}{'fill':>7}{'tail':>8}{'fitted':>8}  {'bound by':14}configuration",
         ]
         for number, (config, each) in enumerate(self.others):
