@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from ..errors import ArgumentError, ArgumentTypeError
-from ..near import near
 from ..operators.spec.arguments import BY_NAME
 
 if TYPE_CHECKING:
@@ -93,8 +92,8 @@ def product_problem(given: ProblemOptions, m: int, n: int, k: int) -> Problem:
 
     if given.dtype not in DTYPES.split(", "):
         raise ArgumentTypeError(
-            f"--dtype {given.dtype} is no type of a product", expected=DTYPES, got=given.dtype,
-            hint="fp8 is e4m3 or e5m2" if given.dtype in ("fp8", "f8") else near(given.dtype, DTYPES.split(", ")),
+            f"matmul does not multiply {given.dtype}", expected=DTYPES, got=f"--dtype {given.dtype}",
+            hint="fp8 is e4m3 or e5m2" if given.dtype in ("fp8", "f8") else None,
         )  # fmt: skip
     plain = Problem.of(m, n, k, given.dtype, out=given.out or None, layout=given.layout)
     of_bias = plain.product.out if plain.product.out.bits > 8 else f32
