@@ -12,10 +12,10 @@ import typer
 
 from .. import runtime
 from ..errors import ArgumentError
-from . import check, find
+from . import check, find, sizes
 from .described import described
 from .output import say, say_json
-from .sizes import headings, say_under, shapes
+from .sizes import headings, say_under
 
 if TYPE_CHECKING:
     from ..timing import Traced
@@ -57,7 +57,7 @@ def trace(
     found = [one for one, _ in traced]
     names = Counter(one.kernel for one in found)
     for one, arguments in traced:
-        one.arguments = shapes(arguments) if names[one.kernel] > 1 else ""
+        one.arguments = sizes.shapes(arguments) if names[one.kernel] > 1 else ""
     if perfetto is not None and len(found) > 1:  # before anything is written
         raise ArgumentError("--perfetto takes one launch", expected="one kernel", got=f"{len(found)} kernels")
     if html is not None:
