@@ -279,6 +279,23 @@ def test_polling_one_word_a_fixed_number_of_times_is_no_deadlock():
     assert out[0] == 4500
 
 
+def test_of_a_thread_that_polls_for_ever_the_word_is_the_advice_not_the_barrier_that_its_warp_waits_at():
+    words = np.zeros(1, np.uint32)
+    body = """
+        setp.ne.u32 %p1, %r0, 0;
+        @%p1 bra MEET;
+    LOOP:
+        ld.volatile.global.u32 %r3, [%rd0];
+        setp.eq.u32 %p2, %r3, 0;
+        @%p2 bra LOOP;
+    MEET:
+        bar.sync 0;
+    """
+    with refused("deadlock") as caught:
+        emulate(body, words)
+    assert "`ld.volatile.global.u32 %r3, [%rd0]`" in str(caught.value.hint) and "bar.sync" not in str(caught.value.hint)
+
+
 def test_an_endless_loop_meets_the_step_limit():
     with refused(
         "step-limit", got="warp 0 in CTA (0, 0, 0) at <ptx>:18 `add.u32 %r1, %r1, 1;`, in the loop at <ptx>:18"

@@ -107,7 +107,7 @@ def report_deadlock(machine: Machine, spinning: bool) -> DeadlockError:
         where=f"{first.location or ''}  {first.text}" if first else None,
         blocked=tuple(map(str, blocked)) + tuple(f"in flight: {line}" for line in machine.engine.describe_pending()),
         consequence=None if left_out else "the kernel hangs on hardware",
-        hint=left_out or _hint([wait for line in lines.values() for wait in line.waits], _apart(machine)),
+        hint=left_out or _advice(machine, [wait for line in lines.values() for wait in line.waits], polls),
     )
     error.waits = tuple(blocked)
     error.location = first.location if first else None
@@ -223,6 +223,23 @@ def _apart(machine: Machine) -> str:
         (machine.code.operations[fragment.pc].instruction.opcode for _, _, fragment in _fragments(machine)
          if fragment.wait is not None and fragment.wait.kind == "convergence"), ""
     )  # fmt: skip
+
+
+def _polled(machine: Machine) -> str:
+    """The instruction by which threads poll memory; "" if all wait for barriers or for other threads."""
+    return next(
+        (machine.code.operations[fragment.pc].text.rstrip(";") for _, _, fragment in _fragments(machine)
+         if fragment.wait is not None and fragment.wait.spins and not _about(fragment)), ""
+    )  # fmt: skip
+
+
+def _advice(machine: Machine, waits: list[tuple[MBarrier, Cta, int]], polls: bool) -> str | None:
+    """Advice by the state of the barriers, or by the word that threads poll: the rest of their warp waits for them."""
+    polled = _polled(machine) if polls else ""
+    found = _hint(waits, "" if polled else _apart(machine))
+    if found is None and polled:
+        return f"nothing changes what `{polled}` reads: find the thread that should, and what it waits for"
+    return found
 
 
 def _hint(waits: list[tuple[MBarrier, Cta, int]], apart: str) -> str | None:

@@ -189,7 +189,7 @@ def mbarrier_arrive(d: Decode) -> Step:
                 AsyncOperation(
                     CP_ASYNC,
                     by,
-                    f"arrival of {times} thread(s) on {barrier.name} after their cp.async",
+                    f"arrival of {counted(times, 'thread')} on {barrier.name} after their cp.async",
                     signal=signal,
                     after=waited_for,
                 )  # fmt: skip

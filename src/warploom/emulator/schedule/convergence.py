@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...plural import counted
 from ..machine.frame import Frame
 from ..machine.machine import FULL, Fragment, Machine, Warp, lanes_of, mask_of
 from ..machine.members import members
@@ -65,7 +66,7 @@ def _park(machine: Machine, fragment: Fragment, wait: Wait) -> None:
 def _whole_warp(machine: Machine, warp: Warp, fragment: Fragment) -> Wait:
     def describe() -> str:
         places = ", ".join(
-            f"{other.lanes.bit_count()} thread(s) at {machine.code.operations[other.pc].text}"
+            f"{counted(other.lanes.bit_count(), 'thread')} at {machine.code.operations[other.pc].text}"
             for other in warp.fragments
             if other is not fragment
         )

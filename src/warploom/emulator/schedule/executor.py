@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...isa.effects import Synchronises
+from ...plural import counted
 from ..diagnosis.livelock import LoopWatch
 from ..diagnosis.step_limit import report_step_limit
 from ..machine.frame import Frame, frame_of
@@ -239,7 +240,7 @@ class Runner:
             absent = [warp for warp in members if not _is_whole_at(warp, operation.pc)]
             missing = ", ".join(str(warp.index) for warp in absent) or "(fewer than 4 warps)"
             parted = [
-                f"{part.lanes.bit_count()} thread(s) of warp {warp.index} at {self.operations[part.pc].text}"
+                f"{counted(part.lanes.bit_count(), 'thread')} of warp {warp.index} at {self.operations[part.pc].text}"
                 for warp in absent
                 if len(warp.fragments) > 1
                 for part in warp.fragments
