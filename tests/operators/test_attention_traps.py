@@ -164,6 +164,27 @@ def test_scores_are_capped_beside_a_mask(first: int) -> None:
     assert np.linalg.norm(out - wanted) <= 0.01 * np.linalg.norm(wanted)
 
 
+@pytest.mark.parametrize("low", [-1e9, -1e20])
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
+def test_a_function_may_hide_keys_by_a_large_negative_score(dtype: Any, low: float) -> None:
+    """In the tile that is read first, in one query, and in all keys of another, which sees none or all alike."""
+    q, k, v = (x.astype(dtype) for x in given({0: 1.0, 40: -2.0}))
+    hides = np.zeros((ROWS, KEYS), np.float32)
+    hides[0], hides[1, 7:], hides[2:, 100:] = low, low, low
+    found = warploom.attention(q, k, v, scale=1.0, score_mod=lambda s, b, h, i, j: s + hides[i, j], return_lse=True)
+    out, lse = (np.asarray(x, np.float64)[0, 0] for x in found)
+    for row, keys in ((1, 7), (2, 100)):
+        scores = k.astype(np.float64)[0, 0, :keys, 0]
+        p = np.exp(scores - scores.max())
+        wanted = p @ v.astype(np.float64)[0, 0, :keys] / p.sum()
+        assert np.linalg.norm(out[row] - wanted) <= 0.01 * np.linalg.norm(wanted)
+        np.testing.assert_allclose(lse[row], np.log(p.sum()) + scores.max(), rtol=1e-4)
+    mean = v.astype(np.float64)[0, 0].mean(0)
+    alike = dtype is not np.float16 and low > -1.4e9
+    assert np.linalg.norm(out[0] - (mean if alike else 0)) <= 0.01 * np.linalg.norm(mean)
+    assert np.isneginf(lse[0]) or alike
+
+
 @pytest.mark.parametrize("way, exponent, kept", [("dense", -64, True), ("dense", -100, False), ("decode", -100, True)])
 def test_small_values_keep_their_precision_or_are_zeros(way: str, exponent: int, kept: bool) -> None:
     draw = np.random.default_rng(0)

@@ -36,6 +36,9 @@ from ...lang.predicate import Predicate
 from ...lang.values import Register
 from .attention_config import LOG2_E
 
+LOWEST = {bf16: -(2.0**31), f16: -(2.0**26), e4m3: -(2.0**26)}
+"""Scores below count as -inf if a function of scores may have made them, in units of log2: a maximum times the scale is
+rounded by as much as the range of P's exponents."""
 GROWTH = 8.0
 """`growth` for 16-bit types."""
 CAREFUL_GROWTH = 60.0
@@ -109,7 +112,7 @@ class Softmax:
     def start(self, into: RegisterArray) -> None:
         """Process the first tile of a block of rows: P is written to `into` as an A operand."""
         self.recomputed.set(0)
-        for largest, found in zip(self.largest, self.scores.row_max(), strict=True):
+        for largest, found in zip(self.largest, self._maxima(), strict=True):
             largest.set(found)
         self._refer()
         parts = self._exponentials(into, self._finite_offset())
@@ -167,7 +170,7 @@ class Softmax:
         least: log2 of the factor by which a maximum must grow; None: `growth`.
         """
         grown, enough = [], growth(self.dtype) if least is None else least
-        newest = self.scores.row_max(self.largest)
+        newest = self._maxima(self.largest)
         for half in range(2):
             largest, root = self.largest[half], self.roots[half]
             grew = (newest[half] - _finite(largest)) * self.scale > enough
@@ -181,6 +184,14 @@ class Softmax:
             grown.append(grew)
         self._refer()
         return grown[0] | grown[1]
+
+    def _maxima(self, before: Sequence[Register] | None = None) -> list[Register]:
+        """The maximum of each row in this tile, and before; -inf if it is so low that the row has seen no key."""
+        found = self.scores.row_max() if before is None else self.scores.row_max(before)
+        if not self.hidden:
+            return list(found)
+        nothing = float("-inf")
+        return [ptx.select(each * self.scale < LOWEST[self.dtype], nothing, each) for each in found]
 
     def _refer(self) -> None:
         """Set `offset`, which is added to every scaled score of a row; +inf for a row that has seen no key."""
