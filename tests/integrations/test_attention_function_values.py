@@ -24,6 +24,7 @@ from warploom.operators.attention.captured import captured, spanned  # noqa: E40
 from warploom.operators.views import restrided  # noqa: E402
 
 THREADS = 64
+SIGNED, SHORT = (torch.arange(THREADS) * 7 - 100).to(torch.int8), (torch.arange(THREADS) * 1000 - 32000).to(torch.int16)
 NUMBERS, BYTES = torch.arange(5.0) - 1.5, (torch.arange(THREADS) // 9).to(torch.uint8)
 TABLE = torch.arange(2.0 * THREADS).reshape(2, THREADS)
 HEADS = torch.tensor([0.5, 3.0])
@@ -140,13 +141,37 @@ SAME = {
         lambda f, s, b, h, i, j: f(s), functools.partial(functional.leaky_relu, negative_slope=0.2)
     ),
     "an operator of torch itself": lambda s, b, h, i, j: torch.ops.aten.exp(s) + torch.ops.aten.relu.default(s),
+    "small integers wrap around": lambda s, b, h, i, j: (
+        (BYTES[i] - BYTES[j]) + (BYTES[i] - 5) * s + -BYTES[j] * 2.0 + ~BYTES[i] * s + (BYTES[i] << 7) * s
+        + SIGNED[i] * 2 + SIGNED[i] * SHORT[j] + torch.where(i > j, SIGNED[i], BYTES[j]) * 300 + SHORT[i] * 2
+    ),
+    "powers of an integer": lambda s, b, h, i, j: (
+        (3 ** (i % 10) == 243) + 2 ** (i % 31) // 3 + (-3) ** (i % 12) + 4 ** (j % 9) + (-1) ** i + 1**i + 0**i
+        + 2 ** (b - i) + 3 ** (b - i)
+    ),
+    "high powers of negative numbers": lambda s, b, h, i, j: (s * 0.5) ** 71 + (s / 3) ** 100,
+    "NaN is kept": lambda s, b, h, i, j: (
+        torch.where(i % 4 == 0, torch.minimum(torch.log(s), s), 0.0)
+        + torch.where(i % 4 == 1, torch.maximum(s, torch.log(s)), 0.0)
+        + torch.where(i % 4 == 2, torch.log(s).clamp(-1, 1), 0.0)
+        + torch.where(i % 4 == 3, torch.relu(torch.log(s)), 0.0)
+    ),
+    "rests are exact": lambda s, b, h, i, j: (
+        torch.remainder(s, 0.3) + torch.fmod(s, 0.3) * 10 + torch.fmod(-s, HEADS[0] / 5) + torch.remainder(s, -0.1)
+        + torch.div(s, 0.1, rounding_mode="floor") + torch.div(s, 0.1, rounding_mode="trunc")
+    ),
+    "rests of a division by infinity": lambda s, b, h, i, j: (
+        torch.fmod(s, float("inf")) + torch.where(s > 0, s % float("inf"), s % -float("inf"))
+        + torch.fmod(s, (s + 9) / (i - i)) + s // float("inf")
+    ),
+    "what is filled in is of the same type": lambda s, b, h, i, j: i.masked_fill(i > j, 2.75) + s.masked_fill(i > j, 1),
     "bytes are numbers": lambda s, b, h, i, j: BYTES[i] + (BYTES[i] == BYTES[j]) * 100,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SAME)
 def test_values_are_torchs(name: str) -> None:
-    torch.testing.assert_close(computed(SAME[name]), in_torch(SAME[name]), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(computed(SAME[name]), in_torch(SAME[name]), atol=1e-5, rtol=1e-5, equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16"])

@@ -29,6 +29,7 @@ from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from . import attention_grad_mode, attention_pointwise  # noqa: F401 - the latter fills the table of functions
+from .attention_integers import narrow_of
 from .attention_values import SCORE, Slopes, Value, slope_of, trace_error, where
 
 PACKAGE = str(Path(__file__).parents[2])
@@ -225,7 +226,7 @@ class Lookup:
         found = ptx.load(dtype, ptx.addr(self._array.pointer() + at.integer().to(u64) * dtype.bytes))
         if self._dtype == pred.name:
             return Value(found.to(s32) != 0)
-        value = Value(found.to(f32) if dtype.is_float else found.to(s32))
+        value = Value(found.to(f32) if dtype.is_float else found.to(s32), narrow=narrow_of(dtype, found))
         return value if note is None else note.of(value)
 
 

@@ -12,9 +12,11 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ...isa.dtypes import f32, s32
+from ...isa.dtypes import f32
 from ...lang import ptx, reg
 from ...lang.values import Register
+from . import attention_quotients  # noqa: F401 - fills the table of functions
+from .attention_elementary import Slope, ceil, cos, exp, exp2, floor, log, log2, nearest, rsqrt, sin, sqrt, tanh, trunc
 from .attention_values import (
     ATTRIBUTES,
     FUNCTIONS,
@@ -31,38 +33,7 @@ from .attention_values import (
     where,
 )
 
-Slope = Callable[[Value, Value], Value]
-"""Computes the derivative of a function from its argument and its value."""
-LN2, ERF_SLOPE = math.log(2), 2 / math.sqrt(math.pi)
-
-
-def _unary(operate: Callable[[Register], Register], slope: Slope) -> Callable[[Any], Value]:
-    def apply(input: Any) -> Value:  # noqa: A002 - torch's name
-        given = Value.of(input)
-        found = Value(operate(given.floating()))
-        return found if given.slope is None else found.sloping(scaled(given.slope, slope(given.flat(), found.flat())))
-
-    return apply
-
-
-def _approximate(opcode: str, slope: Slope) -> Callable[[Any], Value]:
-    def operate(x: Register) -> Register:
-        result = reg.scalar(f32)
-        ptx.inst(opcode, result, x)
-        return result
-
-    return _unary(operate, slope)
-
-
-_exp = _unary(lambda x: ptx.math.ex2(x * math.log2(math.e)), lambda x, y: y)
-_exp2 = _unary(ptx.math.ex2, lambda x, y: y * LN2)
-_log = _unary(lambda x: ptx.math.lg2(x) * LN2, lambda x, y: 1.0 / x)
-_log2 = _unary(ptx.math.lg2, lambda x, y: 1.0 / (x * LN2))
-_sin: Callable[[Any], Value] = _approximate("sin.approx.f32", lambda x, y: _cos(x))
-_cos: Callable[[Any], Value] = _approximate("cos.approx.f32", lambda x, y: -_sin(x))
-_tanh = _approximate("tanh.approx.f32", lambda x, y: 1.0 - y * y)
-_sqrt = _approximate("sqrt.approx.f32", lambda x, y: 0.5 / y)
-_rsqrt = _approximate("rsqrt.approx.f32", lambda x, y: y * y * y * -0.5)
+ERF_SLOPE = 2 / math.sqrt(math.pi)
 
 # -- arithmetic ------------------------------------------------------------------------------------------------------
 
@@ -75,62 +46,22 @@ def _sub(input: Any, other: Any, *, alpha: Any = 1) -> Value:  # noqa: A002
     return Value.of(input) - (other if alpha == 1 else Value.of(other) * alpha)
 
 
-def _div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Value:  # noqa: A002
-    left = Value.of(input)
-    if rounding_mode is None:
-        return left / other
-    if rounding_mode not in ("floor", "trunc"):
-        raise trace_error("a quotient has no such rounding_mode", "None, 'floor', 'trunc'", repr(rounding_mode))
-    return left // other if rounding_mode == "floor" else _truncated(left, other)[0]
-
-
-def _truncated(left: Value, other: Any) -> tuple[Value, Value]:
-    """The quotient rounded towards 0, and the remainder, which has the dividend's sign."""
-    right = Value.of(other)
-    if isinstance(right.held, (bool, int, float)) and not right.held:
-        raise trace_error("a value is divided by zero", "a nonzero divisor", repr(right.held))
-    if left.is_float or right.is_float:
-        quotient = _trunc(left.flat() / right.flat())
-    else:
-        found = reg.scalar(s32)
-        ptx.inst.div.s32(found, left.integer(), right.integer())
-        quotient = Value(found)
-    return quotient, left - quotient * right
-
-
-def _power(base: Any, exponent: Any) -> Value:
-    """A base that is a number, or an exponent that is one."""
-    power = exponent.held if isinstance(exponent, Value) else exponent
-    if not isinstance(power, (int, float)):
-        left = base.held if isinstance(base, Value) else base
-        if isinstance(left, (int, float)) and 0 < left < math.inf:
-            return _exp2(Value.of(exponent) * math.log2(left))
-        raise trace_error("a base or an exponent must be a number", "a number, as a base a positive one", repr(base))
-    x = Value.of(base)
-    if isinstance(power, float):
-        x = Value(x.floating(), x.slope)
-    if power == int(power) and abs(power) <= 64:
-        found = _whole_power(x, abs(int(power)))
-        return found if power >= 0 else 1.0 / found
-    if not math.isfinite(power):
-        raise trace_error("an exponent must be a finite number", "a finite number", repr(power))
-    found = _sqrt(x.flat()) if power == 0.5 else _exp2(_log2(x.flat()) * power)
-    return found.sloping(None if x.slope is None else scaled(x.slope, _power(x.flat(), power - 1) * power))
-
-
-def _whole_power(x: Value, power: int) -> Value:
-    found: Value | None = None
-    while power:
-        if power & 1:
-            found = x if found is None else found * x
-        power >>= 1
-        x = x * x if power else x
-    if found is None:
-        return Value(1.0) if x.is_float else Value(1)
-    return Value(found.held).sloping(found.slope)
-
-
 # -- choices and steps -----------------------------------------------------------------------------------------------
+
+
+def _larger(a: Any, b: Any) -> Any:
+    """The larger of two numbers or registers; NaN if one of them is."""
+    return _with_nan("max", a, b) if isinstance(a, Register) and a.dtype.is_float else ptx.math.max(a, b)
+
+
+def _smaller(a: Any, b: Any) -> Any:
+    return _with_nan("min", a, b) if isinstance(a, Register) and a.dtype.is_float else ptx.math.min(a, b)
+
+
+def _with_nan(opcode: str, a: Register, b: Register) -> Register:
+    found = reg.scalar(f32)
+    ptx.inst(f"{opcode}.NaN.f32", found, a, b)
+    return found
 
 
 def _extreme(operate: Callable[[Any, Any], Any], sign: int) -> Callable[[Any, Any], Value]:
@@ -153,10 +84,10 @@ def _clamped(input: Any, min: Any = None, max: Any = None) -> Value:  # noqa: A0
     value = Value.of(input)
     slope = _clamped_slope(value, *[None if bound is None else Value.of(bound) for bound in (min, max)])
     if min is not None:
-        value = value._compute(min, ptx.math.max)
+        value = value._compute(min, _larger)
     if max is not None:
-        value = value._compute(max, ptx.math.min)
-    return Value(value.held).sloping(slope)
+        value = value._compute(max, _smaller)
+    return Value(value.held, narrow=value.narrow).sloping(slope)
 
 
 def _clamped_slope(value: Value, low: Value | None, high: Value | None) -> Slopes | None:
@@ -177,23 +108,6 @@ def _clamped_slope(value: Value, low: Value | None, high: Value | None) -> Slope
         above = above if low is None else above | (high.flat() < low.flat())
         found = total(found, picked(above, high.slope, None))
     return found
-
-
-def _rounded(mode: str) -> Callable[[Any], Value]:
-    """To a whole number; an integer is one."""
-
-    def apply(input: Any) -> Value:  # noqa: A002
-        given = Value.of(input)
-        if not given.is_float:
-            return given
-        found = reg.scalar(f32)
-        ptx.inst(f"cvt.{mode}.f32.f32", found, given.floating())
-        return Value(found)
-
-    return apply
-
-
-_trunc = _rounded("rzi")
 
 
 def _absolute(input: Any) -> Value:  # noqa: A002
@@ -220,7 +134,7 @@ def _is(holds: Callable[[Value], Value]) -> Callable[[Any], Value]:
 
 def _sigmoid(input: Any) -> Value:  # noqa: A002
     given = Value.of(input)
-    found = 1.0 / (1.0 + _exp(-given.flat()))
+    found = 1.0 / (1.0 + exp(-given.flat()))
     return found if given.slope is None else found.sloping(scaled(given.slope, found * (1.0 - found)))
 
 
@@ -253,15 +167,15 @@ def _atanh_series(x: Value) -> Value:
 def _erf_far(x: Value) -> Value:
     """Abramowitz and Stegun, 7.1.26: 1.5e-7."""
     t = 1.0 / (abs(x) * 0.3275911 + 1.0)
-    rest = t * _polynomial(t, 0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429) * _exp(-(x * x))
+    rest = t * _polynomial(t, 0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429) * exp(-(x * x))
     return where(x < 0, rest - 1.0, 1.0 - rest)
 
 
 _expm1 = _series(0.25, lambda x: x * _polynomial(x, 1.0, 1 / 2, 1 / 6, 1 / 24, 1 / 120, 1 / 720),
-                 lambda x: _exp(x) - 1.0, lambda x, y: y + 1.0)  # fmt: skip
-_log1p = _series(0.25, _atanh_series, lambda x: _log(x + 1.0), lambda x, y: 1.0 / (x + 1.0))
+                 lambda x: exp(x) - 1.0, lambda x, y: y + 1.0)  # fmt: skip
+_log1p = _series(0.25, _atanh_series, lambda x: log(x + 1.0), lambda x, y: 1.0 / (x + 1.0))
 _erf = _series(0.25, lambda x: x * _polynomial(x * x, 1.0, -1 / 3, 1 / 10, -1 / 42) * ERF_SLOPE, _erf_far,
-               lambda x, y: _exp(-(x * x)) * ERF_SLOPE)  # fmt: skip
+               lambda x, y: exp(-(x * x)) * ERF_SLOPE)  # fmt: skip
 
 
 def _of_input(function: Callable[..., Value]) -> Callable[..., Value]:
@@ -276,7 +190,7 @@ def _of_input(function: Callable[..., Value]) -> Callable[..., Value]:
 
 
 def _relu(x: Value) -> Value:
-    return where(x > 0, x, 0.0 if x.is_float else 0)
+    return where(x <= 0, 0.0 if x.is_float else 0, x)  # NaN stays
 
 
 def _leaky(x: Value, negative_slope: float = 0.01) -> Value:
@@ -292,16 +206,16 @@ def _gelu(x: Value, approximate: str = "none") -> Value:
         return x * 0.5 * (_erf(x * math.sqrt(0.5)) + 1.0)
     if approximate != "tanh":
         raise trace_error("gelu has no such approximation", "'none', 'tanh'", repr(approximate))
-    return x * 0.5 * (_tanh((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)) + 1.0)
+    return x * 0.5 * (tanh((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)) + 1.0)
 
 
 def _softplus(x: Value, beta: float = 1.0, threshold: float = 20.0) -> Value:
     far = x * beta > threshold
-    return where(far, x, _log1p(_exp(where(far, 0.0, x * beta))) / beta)
+    return where(far, x, _log1p(exp(where(far, 0.0, x * beta))) / beta)
 
 
 def _log_sigmoid(x: Value) -> Value:
-    return where(x < 0, x, 0.0) - _log1p(_exp(-abs(x)))
+    return where(x < 0, x, 0.0) - _log1p(exp(-abs(x)))
 
 
 # -- constants -------------------------------------------------------------------------------------------------------
@@ -341,33 +255,32 @@ _COMPARED = {
                          "gt": ("gt", "greater"), "ge": ("ge", "greater_equal")}.items()
     for name in names
 }  # fmt: skip
-_minimum, _maximum = _extreme(ptx.math.min, -1), _extreme(ptx.math.max, 1)
+_minimum, _maximum = _extreme(_smaller, -1), _extreme(_larger, 1)
 FUNCTIONS |= _COMPARED | {
     "add": _add, "sub": _sub, "subtract": _sub, "rsub": lambda a, b, *, alpha=1: _sub(b, a, alpha=alpha),
-    "mul": _named(operator.mul), "multiply": _named(operator.mul), "div": _div, "divide": _div,
+    "mul": _named(operator.mul), "multiply": _named(operator.mul),
     "true_divide": _named(operator.truediv), "truediv": _named(operator.truediv), "rdiv": lambda a, b: b / Value.of(a),
-    "floor_divide": _named(operator.floordiv), "floordiv": _named(operator.floordiv),
-    "rfloordiv": lambda a, b: Value.of(b) // a, "remainder": _named(operator.mod), "mod": _named(operator.mod),
-    "fmod": lambda input, other: _truncated(Value.of(input), other)[1],
-    "pow": _power, "rpow": lambda a, b: _power(b, a), "square": lambda input: Value.of(input) * input,
+    "floordiv": _named(operator.floordiv),
+    "rfloordiv": lambda a, b: Value.of(b) // a, "mod": _named(operator.mod),
+    "square": lambda input: Value.of(input) * input,
     "reciprocal": lambda input: 1.0 / Value.of(input), "neg": lambda input: -Value.of(input),
     "negative": lambda input: -Value.of(input), "positive": Value.of,
     "lerp": lambda input, end, weight: Value.of(input) + (Value.of(end) - input) * weight,
     "addcmul": lambda input, a, b, *, value=1: Value.of(a) * b * value + input,
-    "where": where, "masked_fill": lambda input, mask, value: where(mask, value, input),
+    "where": where, "masked_fill": lambda input, mask, value: where(mask, _like(input, value), input),
     "abs": _absolute, "absolute": _absolute, "sign": _sign, "sgn": _sign,
     "maximum": _maximum, "minimum": _minimum, "max": _maximum, "min": _minimum, "clamp": _clamped, "clip": _clamped,
     "clamp_min": lambda input, min: _clamped(input, min), "clamp_max": lambda input, max: _clamped(input, None, max),
-    "floor": _rounded("rmi"), "ceil": _rounded("rpi"), "round": _rounded("rni"), "trunc": _trunc, "fix": _trunc,
+    "floor": floor, "ceil": ceil, "round": nearest, "trunc": trunc, "fix": trunc,
     "isnan": _is(lambda x: x != x), "isinf": _is(lambda x: abs(x) == math.inf),
     "isfinite": _is(lambda x: abs(x) < math.inf),
-    "exp": _exp, "exp2": _exp2, "expm1": _expm1, "log": _log, "log2": _log2, "log1p": _log1p,
-    "log10": lambda input: _log2(input) * math.log10(2), "sqrt": _sqrt, "rsqrt": _rsqrt, "sin": _sin, "cos": _cos,
-    "tan": lambda input: _sin(input) / _cos(input), "tanh": _tanh, "erf": _erf, "special_erf": _erf,
+    "exp": exp, "exp2": exp2, "expm1": _expm1, "log": log, "log2": log2, "log1p": _log1p,
+    "log10": lambda input: log2(input) * math.log10(2), "sqrt": sqrt, "rsqrt": rsqrt, "sin": sin, "cos": cos,
+    "tan": lambda input: sin(input) / cos(input), "tanh": tanh, "erf": _erf, "special_erf": _erf,
     "sigmoid": _sigmoid, "special_expit": _sigmoid, "special_expm1": _expm1, "relu": _of_input(_relu),
     "relu6": _of_input(lambda x: _clamped(x, 0.0, 6.0)), "leaky_relu": _of_input(_leaky), "elu": _of_input(_elu),
     "gelu": _of_input(_gelu), "silu": _of_input(lambda x: x * _sigmoid(x)),
-    "mish": _of_input(lambda x: x * _tanh(_softplus(x))), "softplus": _of_input(_softplus),
+    "mish": _of_input(lambda x: x * tanh(_softplus(x))), "softplus": _of_input(_softplus),
     "log_sigmoid": _of_input(_log_sigmoid), "softsign": _of_input(lambda x: x / (abs(x) + 1.0)),
     "logical_and": lambda a, b: as_truth(a) & as_truth(b), "logical_or": lambda a, b: as_truth(a) | as_truth(b),
     "logical_xor": lambda a, b: as_truth(a) ^ as_truth(b), "logical_not": lambda a: ~as_truth(a),

@@ -1,7 +1,7 @@
 """Values inside a function of scores or masks while it is traced: registers with torch's arithmetic.
 
 Values are bools, 32-bit integers and f32. Bools become integers, and integers floats, if the other operand requires it.
-Bit operations, quotients and remainders are as in Python and torch. For `slope`, see `attention_functions`.
+Integers of 8 and 16 bits wrap around as in torch. For `slope`, see `attention_functions`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from ...errors import TraceError
-from ...isa.dtypes import f32, s32, u32
+from ...isa.dtypes import DType, f32, s32, u32
 from ...lang import ptx, reg
 from ...lang.predicate import Predicate
 from ...lang.trace import Trace
 from ...lang.values import Register
 from . import attention_grad_mode
+from .attention_integers import common, wrapped
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """torch's functions and operators that accept values, by name; filled by `attention_pointwise`."""
@@ -32,13 +33,14 @@ class Value:
 
     slope: the derivatives with respect to the score and to reads of captured arrays; None if the value is constant in
         them, or no derivative is wanted.
-    natural: the value is known not to be negative.
+    natural: the value is known not to be negative. narrow: its type in torch, if that is an integer of 8 or 16 bits.
     """
 
     def __init__(
-        self, held: Register | Predicate | float | bool, slope: Slopes | None = None, *, natural: bool = False
-    ) -> None:
-        self.held, self.slope, self.natural = held, slope, natural
+        self, held: Register | Predicate | float | bool, slope: Slopes | None = None, *, natural: bool = False,
+        narrow: DType | None = None,
+    ) -> None:  # fmt: skip
+        self.held, self.slope, self.natural, self.narrow = held, slope, natural, narrow
 
     @classmethod
     def of(cls, value: Any) -> Value:
@@ -104,7 +106,14 @@ class Value:
         right = Value.of(other)
         if not any(isinstance(each.held, (Register, Predicate)) for each in (self, right)):
             return Value(operate(self.held, right.held))
-        return Value(operate(*self._pair(right, floats=floats)))
+        return self._joined(right, operate(*self._pair(right, floats=floats)))
+
+    def _joined(self, right: Value, found: Register | Predicate) -> Value:
+        """A result of both values: an integer wraps around if both are narrow, or one is a number."""
+        if isinstance(found, Predicate) or found.dtype.is_float:
+            return Value(found)
+        narrow = common((self.narrow, self.held), (right.narrow, right.held))
+        return Value(found if narrow is None else wrapped(found, narrow), narrow=narrow)
 
     def __add__(self, other: Any) -> Value:
         right = Value.of(other)
@@ -139,29 +148,12 @@ class Value:
         return Value(self.held)
 
     def __floordiv__(self, other: Any) -> Value:
-        return self._divided(other)[0]
+        found: Value = FUNCTIONS["floor_divide"](self, other)
+        return found
 
     def __mod__(self, other: Any) -> Value:
-        return self._divided(other)[1]
-
-    def _divided(self, other: Any) -> tuple[Value, Value]:
-        """Floor quotient and remainder, as in Python: the remainder has the divisor's sign."""
-        right = Value.of(other)
-        if not isinstance(right.held, (Register, Predicate)) and not right.held:
-            raise trace_error("a value is divided by zero", "a nonzero divisor", repr(right.held))
-        if self.is_float or right.is_float:
-            quotient = _rounded_down(self.flat() / right.flat())
-            below = scaled(right.slope, -quotient)
-            return quotient, (self.flat() - quotient * right.flat()).sloping(total(self.slope, below))
-        left, divisor = self._pair(right)
-        found = reg.scalar(s32)
-        ptx.inst.div.s32(found, left, divisor)
-        rest = left - found * divisor
-        if isinstance(right.held, int) and right.held > 0:
-            above = rest < 0
-        else:
-            above = ((rest ^ divisor) < 0) & (rest != 0)
-        return Value(ptx.select(above, found - 1, found)), Value(ptx.select(above, rest + divisor, rest))
+        found: Value = FUNCTIONS["remainder"](self, other)
+        return found
 
     def __radd__(self, other: Any) -> Value:
         return Value.of(other) + self
@@ -232,7 +224,7 @@ class Value:
             raise trace_error("shifts take integers", "integers", "floats")
         found = reg.scalar(s32)
         ptx.inst(opcode, found, self.integer(), right.integer().view(u32))
-        return Value(found)
+        return self._joined(right, found)
 
     def __lshift__(self, other: Any) -> Value:
         return self._shifted(other, "shl.b32")
@@ -337,12 +329,6 @@ ATTRIBUTES: dict[str, Callable[[Value], Any]] = {}
 """Tensor attributes of values; `attention_functions` fills this."""
 
 
-def _rounded_down(x: Value) -> Value:
-    found = reg.scalar(f32)
-    ptx.inst("cvt.rmi.f32.f32", found, x.floating())
-    return Value(found)
-
-
 def trace_error(what: str, expected: object, got: object) -> TraceError:
     """The error for a fault in the caller's function."""
     return Trace.current().error(what, expected=str(expected), got=str(got))
@@ -392,5 +378,5 @@ def where(condition: Any, a: Any, b: Any) -> Value:
     if left.is_truth and right.is_truth:
         chosen = Value.of(condition).truth()
         return Value((chosen & left.truth()) | (~chosen & right.truth()))
-    found = Value(ptx.select(Value.of(condition).truth(), *left._pair(right)))
+    found = left._joined(right, ptx.select(Value.of(condition).truth(), *left._pair(right)))
     return found.sloping(picked(condition, left.slope, right.slope))
