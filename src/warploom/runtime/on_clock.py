@@ -20,6 +20,7 @@ from .dispatch import complete, look, sort_out
 from .host_values import host_values
 from .loading import launch_of, parsed
 from .machine import for_arch
+from .own_lines import with_own_lines
 from .program import HasProgram, Program, program_of
 from .validate import at_least
 
@@ -233,13 +234,14 @@ def _count(program: Program, recording: Recording) -> None:
     from ..driver.sass_lines import sass_lines
     from ..timing import machine_code, ordering
 
-    starts = {facts.ptx_line for facts in recording.pcs}
+    text, pcs = with_own_lines(program.text, recording.pcs)
+    starts = {facts.ptx_line for facts in pcs}
     try:
-        code = [(one.text, one.ptx_line) for one in sass_lines(program.text, program.entry, starts)]
+        code = [(one.text, one.ptx_line) for one in sass_lines(text, program.entry, starts)]
     except WarploomError as error:
         recording.uncounted = error.in_one_line
         return
-    reading = machine_code.Reading.of(code, recording.pcs, recording.loops)
+    reading = machine_code.Reading.of(code, pcs, recording.loops)
     slots = reading.slots()
     moved, repeated = reading.moved(), reading.repeated()
     for one in (recording, recording.last):
