@@ -142,6 +142,18 @@ def test_atomics_on_one_word_take_turns():
     assert one > 1.5 * many
 
 
+def test_atomics_of_all_ctas_on_one_word_take_turns_wherever_it_is():
+    @kernel(in_specs=(Tile("N", u32),), out_specs=(Tile("M", u32),), grid=(tiles("N", 256),), block=256, arch="sm_90a")
+    def counted(X, Y):
+        (y,) = ptx.global_ptrs(Y)
+        ptx.inst.red.global_.add.u32(ptx.addr(y), 1)
+
+    x = np.zeros(1 << 20, np.uint32)
+    alone, beside = (predict(counted, x, out=np.zeros(m, np.uint32), registers=16) for m in (1, 1 << 20))
+    assert beside.us == pytest.approx(alone.us, rel=0.1)
+    assert beside.bound == "atomics"
+
+
 @pytest.mark.full
 def test_a_copy_by_lanes_passes_the_memory_pipe_once_for_each_line():
     def gathering(apart):

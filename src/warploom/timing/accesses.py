@@ -16,6 +16,7 @@ import numpy as np
 from ..emulator.machine.counters import bank_conflicts, global_sectors
 from ..emulator.machine.places import Lanes
 from .caches import Cache
+from .contention import in_one_place
 from .occupancy import L2_BYTES
 from .recording import REMOTE, Access, Recording, Run
 
@@ -57,8 +58,9 @@ class Accesses:
         self._asked: dict[int, tuple[float, ...]] = {}
         """By small region: bytes requested from L2, first requested from DRAM, and possibly evicted from L2."""
         self._written: set[int] = set()
-        self._updated: dict[int, dict[int, int]] = {}
-        """By region, one word of each updated line."""
+        self._updated: set[int] = set()
+        """The regions updated at places that differ between CTAs."""
+        self._in_one_place: frozenset[int] | None = None
 
     def made(self, frame: Frame, how: str, place: Lanes) -> int:
         """Return the index of the access that each warp of a frame makes; how: "reads", "writes" or "updates"."""
@@ -137,7 +139,7 @@ class Accesses:
             recording.dirty += SECTOR * len(dirty)
             recording.stored += SECTOR * len(sectors)
             if how == "updates":
-                self._updates(place, address, number)
+                self._updates(frame, place, address, number)
             if how == "writes":
                 recording.written += place.lanes.size * size
                 name = place.region.name
@@ -161,16 +163,21 @@ class Accesses:
             self._asked[number] = tuple(one + more for one, more in zip(known, new_ones, strict=True))
         return float(missed), distant, evicted
 
-    def _updates(self, place: Lanes, address: np.ndarray, number: int) -> None:
-        recording = self._recording
-        recording.updates += len(np.unique((place.lanes >> 5) << 40 | address >> 7))
-        if number not in self._updated:
-            self._updated[number] = {}
-            recording.updated_bytes += place.region.size
-        words = self._updated[number]
-        if not recording.mixed:
-            for word in np.unique(address >> 2).tolist():
-                recording.mixed = recording.mixed or words.setdefault(word >> 5, word) != word
+    def _updates(self, frame: Frame, place: Lanes, address: np.ndarray, number: int) -> None:
+        if self._in_one_place is None:
+            self._in_one_place = in_one_place(self._machine.code.operations)
+        shared = frame.operation.pc in self._in_one_place
+        found = self._recording.shared_updates if shared else self._recording.updates
+        found.count += len(np.unique((place.lanes >> 5) << 40 | address >> 7))
+        before = len(found.words)
+        for word in np.unique(address >> 2).tolist() if shared or not found.mixed else ():
+            known = found.words.setdefault(number << 40 | word >> 5, word)
+            found.mixed = found.mixed or known != word
+        if shared:
+            found.bytes += LINE * (len(found.words) - before)
+        elif number not in self._updated:
+            self._updated.add(number)
+            found.bytes += place.region.size
 
     def _number(self, place: Lanes) -> int:
         return self._regions.setdefault(place.region, len(self._regions) + 1)

@@ -6,6 +6,7 @@ here are those of ptxas 13 for each instruction in isolation; reordering, hoisti
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..asm.nodes import Address, Operand, Pair, Register, TensorAddress, Vector
@@ -195,6 +196,11 @@ def _registers(operation: Operation) -> tuple[frozenset[int], frozenset[int]]:
             if access == "modify":
                 reads |= found
     return frozenset(reads), frozenset(writes)
+
+
+def registers_in(operation: Operation, operands: Sequence[Operand]) -> frozenset[int]:
+    """Return the registers that operands name, by unique number."""
+    return frozenset(_numbers(operation, [name for one in operands for name in _names(one)]))
 
 
 def _numbers(operation: Operation, names: list[str]) -> set[int]:

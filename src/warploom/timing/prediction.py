@@ -17,7 +17,6 @@ from .lots import last_lot
 from .occupancy import L2_BYTES, Occupancy, occupancy
 from .overlap import ahead, loads_early
 from .power import WATTS, Work, above_cap, found_clock, settle, watts
-from .rates import between
 from .recording import Recording
 from .replay import Replay
 from .result import Prediction, largest, waits
@@ -34,8 +33,6 @@ HINT = ".L2::cache_hint"
 """The modifier of a copy that has an L2 policy."""
 STEP_BUDGET = 300_000
 """Approximate number of steps of one replay; longer sequences of clusters are replayed in part."""
-FEW = (1, 8, 32, 128)
-"""Numbers of lines for which atomics were measured."""
 CLOCKS_GHZ = (1.2, 1.8)
 """Clocks at which every launch is replayed."""
 MEETS = 2.0
@@ -278,13 +275,9 @@ class Predictor:
 
     @property
     def update_seconds(self) -> float:
-        """Time of atomics on the same lines: warps are served one after the other, and lines are hit evenly."""
-        recording, hardware = self.recording, self.hardware
-        lines = max(1.0, recording.updated_bytes / 128)
-        each = hardware["update_line_ns"]
-        if recording.mixed:
-            each = between(lines, [(few, hardware[f"update_few{few}_ns"]) for few in FEW])
-        return recording.updates * self.scale / lines * each * 1e-9
+        """Time of atomics on the same lines."""
+        recording = self.recording
+        return max(one.seconds(self.scale, self.hardware) for one in (recording.updates, recording.shared_updates))
 
     @property
     def dram_seconds(self) -> float:

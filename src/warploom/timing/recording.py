@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ..emulator.machine.units import LOADS
+from .contention import Updates
 
 RUN, ISSUE, ARRIVE, WAIT, GROUP, MEET, PASS, FENCE, GRID, RELEASE, HOLD = range(11)
 Step = tuple[int, int, Any]
@@ -193,8 +194,8 @@ class Recording:
         flops, fetched, received, stored, written: totals of the recorded CTAs: FLOP of matrix products; bytes requested
             from L2, received by SMs, sent to global memory in whole sectors, and actually written by lanes and copies.
         evicted: bytes that may have left L2 before they are read again.
-        dirty: bytes of the written sectors, each counted once; updates: lines that warps update by atomics.
-        updated_bytes: size of the arrays updated by atomics; mixed: several words of a line are updated.
+        dirty: bytes of the written sectors, each counted once; updates: atomics on lines that differ between CTAs.
+        shared_updates: atomics on the same lines in all CTAs.
         turns: for CTAs that take tiles from a queue, the number of operations before each tile.
         pace: work of a mean CTA relative to the recorded ones, if they take their tiles from a queue.
         lanes_wrote: of the written bytes, those that lanes write to each array, by its name.
@@ -227,9 +228,8 @@ class Recording:
     written: float = 0.0
     dirty: float = 0.0
     evicted: float = 0.0
-    updates: float = 0.0
-    updated_bytes: float = 0.0
-    mixed: bool = False
+    updates: Updates = field(default_factory=Updates)
+    shared_updates: Updates = field(default_factory=Updates)
     distant: float = 0.0
     turns: dict[int, list[int]] = field(default_factory=dict)
     pace: float = 1.0
