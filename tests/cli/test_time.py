@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.command_line import run
+from warploom.cli.still import still
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -42,6 +44,15 @@ def test_a_barrier_of_the_grid_is_predicted_with_all_its_clusters(tmp_path: Path
     assert found["us"] > 0
     assert run("time", path, "--predict", "--clusters", 0).exit_code == 2
     assert "--clusters 2" in run("trace", path, "--no-sass").stdout
+
+
+def test_who_waits_is_told_that_it_is_still_running(capsys: pytest.CaptureFixture[str]) -> None:
+    with still("recording a kernel", every_s=0.01):
+        time.sleep(0.1)
+    told = capsys.readouterr().err.splitlines()
+    assert told and all(line.startswith("warploom: still recording a kernel, ") for line in told)
+    time.sleep(0.05)
+    assert not capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from ..testing import Checked, check_emulated, check_entries, check_folder, chec
 from . import find, sarif
 from .findings import say_checked
 from .output import FINDINGS, plain, say, say_json
+from .still import still
 
 
 def check(
@@ -88,10 +89,10 @@ def check(
         options["bound"] = bound
     if max_steps is not None:
         options["max_steps"] = max_steps
-    if path.is_dir():
-        checked = list(check_folder(path, **options))
-    elif path.suffix == ".ptx":
-        checked = check_entries(path, entry, launch, **options)
+    if path.is_dir() or path.suffix == ".ptx":
+        with still(f"checking {path}"):
+            texts = path.is_dir()
+            checked = list(check_folder(path, **options)) if texts else check_entries(path, entry, launch, **options)
     else:
         checked = list(check_python(target, options))
         path = find.file_of(place)
@@ -165,7 +166,8 @@ def check_python(target: str, options: dict[str, Any]) -> Iterator[Checked]:
     run = {id(example.kernel) for example in runs}
     runs += [Example(known_as, kernel) for known_as, kernel in kernels.items() if id(kernel) not in run]
     for example in runs:
-        with find.running(place, f"has a kernel `{example.name}` or an example of it that fails"):
+        fails = f"has a kernel `{example.name}` or an example of it that fails"
+        with find.running(place, fails), still(f"checking {example.name}"):
             one = _checked(example, options)
         yield one
 

@@ -14,6 +14,7 @@ from . import check, find
 from .described import described
 from .output import say, say_json
 from .sizes import headings, say_under, shapes
+from .still import still
 
 
 def time(
@@ -113,7 +114,7 @@ def _predict(runs: list[Any], place: str, clusters: int, as_json: bool) -> None:
     """Print the model's prediction for an H200 for each kernel with the arguments of its example."""
     found = []
     for run, heading in zip(runs, headings([(run.name, run.arguments or ()) for run in runs]), strict=True):
-        with find.running(place, "cannot be predicted"):
+        with find.running(place, "cannot be predicted"), still(f"recording {run.name}"):
             found.append(run.kernel.predict(*(run.arguments or ()), clusters=clusters))
         if not as_json:
             say_under(heading, str(found[-1]))
@@ -137,7 +138,8 @@ def _predict_text(path: Path, entry: str, launch: Path | None, asked: bool, clus
             hint="to time a text on a GPU, launch it from Python: warploom.launch, or Kernel.time of a kernel",
         )  # fmt: skip
     program, arguments = described(path, entry, launch, "a prediction")
-    found = runtime.predict(program, *arguments, clusters=clusters)
+    with still(f"recording {path}"):
+        found = runtime.predict(program, *arguments, clusters=clusters)
     if as_json:
         say_json([found.as_dict() | {"guessed": program.guessed}])
         return

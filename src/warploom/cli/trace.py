@@ -16,6 +16,7 @@ from . import check, find, sizes
 from .described import described
 from .output import say, say_json
 from .sizes import headings, say_under
+from .still import still
 
 if TYPE_CHECKING:
     from ..timing import Traced
@@ -94,7 +95,7 @@ def _traced(
     if not runs:
         raise check.without_arguments(target, module, "trace")
     for kernel, arguments in runs:
-        with find.running(place, "cannot be traced"):
+        with find.running(place, "cannot be traced"), still(f"recording {target}"):
             traced = runtime.trace(kernel, *arguments, folders=folders, **options)
         yield traced, arguments
 
@@ -136,7 +137,8 @@ def _text(
 ) -> tuple[Traced, Sequence[Any]]:  # fmt: skip
     """A PTX text under its launch description, and the arguments."""
     program, arguments = described(path, entry, launch, "a trace")
-    return runtime.trace(program, *arguments, folders=[path.parent], **options), arguments
+    with still(f"recording {path}"):
+        return runtime.trace(program, *arguments, folders=[path.parent], **options), arguments
 
 
 @contextmanager
