@@ -114,6 +114,7 @@ def record(
     from ..emulator.numerics.tensor_core import NO_NUMERICS
     from ..emulator.schedule.policy import ABREAST
     from ..timing import H200, Launch, queues, recording_of
+    from ..timing.left_out import left_out
     from ..timing.power import LOWEST_GHZ
 
     chosen = program_of(program, entry=entry)
@@ -161,6 +162,7 @@ def record(
         recording.last, recording.arrivals = _last(made[0], run)
     if clusters == 1 and recording.last is None and not watch and not taken:
         recording = _typical(made[0].machine, recording, run)
+    recording.left_out = left_out(made[0].machine.code.operations, recording)
     _count(chosen, recording)
     return recording, Launch(
         registers=_registers(chosen) if registers is None else registers, input_bytes=read,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..asm.nodes import Address
+from .dataflow import derived
 from .instructions import facts_of, registers_in
 from .rates import between
 
@@ -53,16 +54,7 @@ class Updates:
 
 def in_one_place(operations: Sequence[Operation]) -> frozenset[int]:
     """Program counters of the atomics whose address is the same in all CTAs."""
-    facts = [facts_of(one) for one in operations]
-    differing: set[int] = set()
-    grown = True
-    while grown:
-        grown = False
-        for one, each in zip(operations, facts, strict=True):
-            if each.writes <= differing or not (_differs(one) or each.reads & differing):
-                continue
-            differing |= each.writes
-            grown = True
+    differing = derived([facts_of(one) for one in operations], {one.pc for one in operations if _differs(one)})
     return frozenset(
         one.pc for one in operations
         if one.instruction.opcode.startswith(ATOMICS) and not _address(one) & differing

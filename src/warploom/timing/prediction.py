@@ -359,7 +359,7 @@ class Predictor:
         if recording.uncounted:
             found.counted = f"PTX: {recording.uncounted}"
         cap, fixed = launch.cap_watts or self.hardware["cap_watts"], launch.clock_mhz > 0
-        found.note = "; ".join(filter(None, (recording.stands, above_cap(power, cap, ghz, fixed))))
+        found.note = "; ".join(filter(None, (*recording.left_out, recording.stands, above_cap(power, cap, ghz, fixed))))
         if power >= cap - WATTS and not fixed:
             found.bound = f"power, then {found.bound}"
         if trace is not None:

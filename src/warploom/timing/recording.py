@@ -204,6 +204,7 @@ class Recording:
         loops: backward branches, by program counter, with their targets.
         uncounted: why PTX instructions are counted instead of machine instructions; "" if they are not.
         stands: for which clusters the recorded ones stand, if others may do more or less; "" if none do.
+        left_out: what it would wait for on a GPU, which no prediction knows.
         marks: steps whose time is wanted, by CTA and warp.
     """
 
@@ -239,6 +240,7 @@ class Recording:
     loops: dict[int, int] = field(default_factory=dict)
     uncounted: str = ""
     stands: str = ""
+    left_out: list[str] = field(default_factory=list)
     marks: dict[tuple[int, int], set[int]] = field(default_factory=dict)
 
     @property
