@@ -162,7 +162,7 @@ def wait_all(d: Decode) -> Step:
 @HANDLERS.add("cp_async.mbarrier_arrive")
 def mbarrier_arrive(d: Decode) -> Step:
     """Arrive on a barrier once all earlier copies of the thread are complete."""
-    address, counted = d.address("a"), d.has("noinc")
+    address, expected = d.address("a"), d.has("noinc")
 
     def step(frame: Frame) -> None:
         places = address.compute(frame)
@@ -173,7 +173,7 @@ def mbarrier_arrive(d: Decode) -> Step:
             cta, offset = mbarrier.locate(frame, address.space, int(where), first)
             by = Issuer.of(frame, first if times == 1 else None)
             barrier = mbarrier.find(by, cta, offset)
-            if not counted:
+            if not expected:
                 barrier.add_pending(times, by)
 
             def signal(by: Issuer = by, cta: Cta = cta, offset: int = offset, times: int = times) -> None:
