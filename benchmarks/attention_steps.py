@@ -18,8 +18,9 @@ import ml_dtypes
 import numpy as np
 
 from warploom.kernels.hopper import attention
-from warploom.kernels.hopper.attention_config import LOG2_E, Attention, Config, section
+from warploom.kernels.hopper.attention_config import LOG2_E, Attention, Config, default, section
 from warploom.lab import evidence
+from warploom.lab.recipe import recipe
 from warploom.lang import Kernel
 
 OUT = Path(__file__).resolve().parent / "results" / "emulator" / "attention-steps.json"
@@ -31,10 +32,11 @@ STEPS = {
     ),
     "two consumers": Config(key_stages=2, query_stages=1, guarded=False, ping_pong=False, rounded_row_sum=False),
     "turns": Config(key_stages=2, query_stages=1, guarded=False, rounded_row_sum=False),
-    "guarded softmax": Config(key_stages=2, query_stages=1),
-    "next block early": Config(),
+    "guarded softmax": Config(key_stages=2, query_stages=1, raise_all_maxima=True),
+    "next block early": default(Attention()),
 }
-"""Each step adds one change to the previous step."""
+"""Each step adds one change to the previous step; in the guarded softmax O is divided by rounded sums. The last step is
+what the library runs."""
 
 
 def operands(of: Attention, heads: int, length: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -92,7 +94,9 @@ def measured(seconds: float) -> list[Row]:
     flops = 4 * HEADS * LENGTH * LENGTH * of.head_dim
     return [{"step": name, "config": repr(STEPS[name]), "heads": HEADS, "length": LENGTH, "head_dim": of.head_dim,
              "us": spread.as_dict(lambda s: s * 1e6, 1), "tflops": spread.as_dict(lambda s: flops / s / 1e12, 1),
-             "relative_error": float(f"{errors[name]:.3g}")} for name, spread in spreads.items()]  # fmt: skip
+             "relative_error": float(f"{errors[name]:.3g}"),
+             **evidence.facts(built(of, name), recipe(attention.build, of, STEPS[name]))}
+            for name, spread in spreads.items()]  # fmt: skip
 
 
 def main() -> None:
