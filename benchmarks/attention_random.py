@@ -75,7 +75,7 @@ def main() -> None:
                 print(json.dumps(row, default=str), flush=True)
                 if options.json is not None:
                     options.json.write_text(json.dumps(bad, default=str, indent=1))
-    print(json.dumps({"seed": options.seed, "settings": number, "counts": dict(sorted(counts.items()))}), flush=True)
+    print(json.dumps({"seed": options.seed, "next": number, "counts": dict(sorted(counts.items()))}), flush=True)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from benchmarks.attention_random_arrays import (
     score_function,
     values,
 )
-from benchmarks.attention_random_exact import LOGARITHM, Exact, Rules, folded, off_by
+from benchmarks.attention_random_exact import LOGARITHM, SMALLEST, Exact, Rules, folded, off_by
 
 Tensor = torch.Tensor
 Setting = dict[str, Any]
@@ -208,7 +208,7 @@ def compared(exact: Exact, out: Tensor, lse: Tensor, of: Setting) -> Iterator[tu
     yield "lse", off_by(lse, exact.lse, LOGARITHM * exact.lse.abs().clamp(min=1) + exact.off[..., 0])
     if of["kind"] != "e4m3" and not of.get("cache") and bool((exact.out.abs() < most).all()):
         error, typical = float((out.double() - exact.out).norm()), float(exact.typical(out.dtype))
-        least = math.sqrt(out.numel()) * torch.finfo(out.dtype).smallest_normal * 2.0**-6
+        least = math.sqrt(out.numel()) * max(torch.finfo(out.dtype).smallest_normal * 2.0**-6, SMALLEST)
         yield "norm", "" if not error > typical + least else f"{error:.3g}, where {typical:.3g} is typical"
 
 

@@ -19,6 +19,8 @@ SUMS = {torch.bfloat16: 2.0**-19, torch.float16: 2.0**-19, torch.float8_e4m3fn: 
 """Of a sum of products, relative to the sum of their absolute values."""
 FLOORS = {torch.bfloat16: 2.0**-125, torch.float16: 2.0**-24, torch.float8_e4m3fn: 2.0**-13}
 """What P is off where its type has no smaller numbers."""
+SMALLEST = 2.0**-66
+"""Products of a weight and a value below it may count as zero: docs/attention.md."""
 TANH = 2.0**-10
 """Error of tanh.approx, and of its derivative."""
 LOGARITHM = 1e-5
@@ -125,7 +127,7 @@ class Exact:
         """Most that an element of O is off."""
         rounded, largest = UNITS[self.dtype], self.v.abs().amax(-2, keepdim=True) if self.v.shape[-2] else 0.0
         spread = 2.2 * rounded + 2 * torch.expm1(self.off)
-        least = torch.finfo(result).smallest_normal * 2.0**-6
+        least = max(torch.finfo(result).smallest_normal * 2.0**-6, SMALLEST)
         return 1.05 * UNITS[result] * self.out.abs() + spread * self.weighted + largest * FLOORS[self.dtype] + least
 
     def typical(self, result: torch.dtype) -> Tensor:
