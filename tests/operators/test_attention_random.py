@@ -59,7 +59,7 @@ def test_settings_and_calls_repeat() -> None:
     assert {tuple(setting(Draw(seed, "cpu"), "forward")["dims"]) for seed in range(9)} != {(64, 64)}
 
 
-@pytest.mark.sample(2, all=7)
+@pytest.mark.sample(1, all=7)
 @pytest.mark.parametrize("number", range(len(FAMILIES)), ids=FAMILIES)
 def test_calls_in_the_emulator(number: int, request: pytest.FixtureRequest) -> None:
     seed = request.config.getoption("explore") or 0
