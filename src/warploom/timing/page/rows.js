@@ -177,7 +177,7 @@ function rowsOf(launch) {
       if (events.length) rows.push({ kind: "flight", launch, title, where, lanes: spread(launch, alone(launch, events), 10) });
     }
     for (const [, events] of [...group.matrix].sort((a, b) => a[0] - b[0])) {
-      const title = group.matrix.size > 1 ? `Products in flight, ${roleOf(launch, events[0])}` : "Products in flight";
+      const title = group.matrix.size > 1 ? `Products of ${roleOf(launch, events[0])}` : "Products in flight";
       rows.push({ kind: "flight", launch, title, where, lanes: spread(launch, grouped(launch, events), 12) });
     }
     rows.push(...seriesRows(launch, group, where));
