@@ -64,7 +64,7 @@ class Prediction:
             "  busy    " + ", ".join(f"{name} {share:.0%}" for name, share in largest(self.roofs) if share >= 0.005),
         ]
         for role, found in alike(self.waits).items():
-            shown = ", ".join(f"{said(what)} {share:.0%}" for what, share in largest(found) if share >= 0.005)
+            shown = ", ".join(f"{readable(what)} {share:.0%}" for what, share in largest(found) if share >= 0.005)
             if shown:
                 lines.append(f"  waits   {role}: {shown}")
         if not self.counted.startswith("machine"):
@@ -83,11 +83,6 @@ class Prediction:
     def _rate(self) -> str:
         """The rate of matrix products or, if there are none, of DRAM."""
         return f"{self.tflops:.1f} TFLOP/s" if self.tflops else f"{self.dram_bytes / self.us / 1e6:.2f} TB/s of DRAM"
-
-
-def said(reason: str) -> str:
-    """A wait's reason, in the words of the PTX: "wgmma" for the engine that runs them."""
-    return readable(reason.replace("warpgroup_mma", "wgmma"))
 
 
 def largest(shares: Mapping[str, float]) -> list[tuple[str, float]]:
