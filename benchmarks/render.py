@@ -120,6 +120,7 @@ TABLES: dict[Path, dict[str, Entry]] = {
             compared.summary,
             *BF16,
             *(H200 / f"{name}.json" for name in ("fp8", "fused", "grouped")),
+            *(H200 / f"attention{name}.json" for name in ("", "-backward", "-decode")),
             *BF16_SAMPLES,
         ),
     },

@@ -9,7 +9,7 @@ from warploom.lab.sample import summary as of_sample
 from warploom.lab.suites import AWKWARD, SQUARE
 
 PROTOCOLS = ("alone", "interleaved", "burst")
-OTHERS = {"cublas": "cuBLAS", "scaled-mm": "`torch._scaled_mm`", "torch-eager": "eager calls",
+OTHERS = {"cublas": "cuBLAS", "cudnn": "cuDNN", "scaled-mm": "`torch._scaled_mm`", "torch-eager": "eager calls",
           "torch-grouped": "PyTorch's grouped product"}  # fmt: skip
 
 
@@ -62,9 +62,13 @@ def by_scales(every: list[Row]) -> list[Row]:
 
 
 def summary(
-    square: Result, llm: Result, small_k: Result, fp8_rows: Result, fused: Result, grouped: Result, *drawn: Result
-) -> list[str]:
-    """A line for each kind of product: mean and minimum of the ratios to what PyTorch calls; `drawn`: samples."""
+    square: Result, llm: Result, small_k: Result, fp8_rows: Result, fused: Result, grouped: Result, forward: Result,
+    backward: Result, decode: Result, *drawn: Result,
+) -> list[str]:  # fmt: skip
+    """A line for each kind of product and pass of attention: mean and minimum of the ratios to what PyTorch calls.
+
+    forward, backward, decode: of attention; `drawn`: samples of products.
+    """
     lines = [
         speeds(f"bf16, {name}", rows, "cublas") for name, rows in bf16_groups(square, llm, small_k).items() if rows
     ]
@@ -80,8 +84,13 @@ def summary(
         ours = [row for row in rows if row["provider"] == "warploom" and other in row["ratio_to"]]
         for word in dict.fromkeys(map(kind, ours)):
             lines.append(speeds(f"{title} {word}".rstrip(" ,"), [row for row in ours if kind(row) == word], other))
+    for title, result in (("", forward), (", gradients", backward), (", decoding", decode)):
+        rows = [row for row in result["rows"] if row["provider"] == "warploom" and row["protocol"] == "alone"
+                and "cudnn" in row["ratio_to"] and row.get("data", "normal") == "normal"]  # fmt: skip
+        if rows:
+            lines.append(speeds(f"attention, 16 bits{title}", rows, "cudnn", len(rows)))
     head = ["alone: mean", "least", "interleaved: mean", "least"]
-    return table(["products", "compared with", *head], lines)
+    return table(["operation", "compared with", *head], lines)
 
 
 def speeds(title: str, rows: list[Row], other: str, count: int | None = None) -> list[str]:

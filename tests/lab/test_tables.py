@@ -76,7 +76,11 @@ def test_the_summary_of_all_compares_each_kind_with_what_pytorch_calls() -> None
              for m, kind, ratio in ((64, "gelu", 2.0), (128, "gelu", 0.5), (64, "swiglu", 3.0))]  # fmt: skip
     grouped = [ours("interleaved", {"loop": 9.0, "torch-grouped": 1.2}, rows=[32, 32], kind="grouped")]
     bf16 = [ours("alone", {"cublas": 1.5, "triton": 9.0}, m=4096, n=4096, k=4096)]
-    files = ({**HEAD, "rows": rows} for rows in (bf16, [], [], scaled, fused, grouped))
+    forward = [ours(protocol, {"cudnn": ratio}, kind="attention", data=data)
+               for protocol, ratio, data in (("alone", 1.5, "normal"), ("alone", 0.5, "deviation 64"),
+                                             ("interleaved", 9.0, "normal"))]  # fmt: skip
+    backward = [ours("alone", {"flash": 9.0}, kind="attention")]
+    files = ({**HEAD, "rows": rows} for rows in (bf16, [], [], scaled, fused, grouped, forward, backward, []))
     _, _, *lines = render.compared.summary(*files)
     assert [line.replace(render.STALE, "") for line in lines] == [
         "| bf16, large shapes (1) | cuBLAS | 1.500 | 1.500 |  |  |",
@@ -85,6 +89,7 @@ def test_the_summary_of_all_compares_each_kind_with_what_pytorch_calls() -> None
         "| bf16, fused with gelu (2) | eager calls |  |  | 1.000 | 0.500 |",
         "| bf16, fused with swiglu (1) | eager calls |  |  | 3.000 | 3.000 |",
         "| mixture of experts (1) | PyTorch's grouped product |  |  | 1.200 | 1.200 |",
+        "| attention, 16 bits (1) | cuDNN | 1.500 | 1.500 |  |  |",
     ]
 
 
