@@ -93,8 +93,11 @@ def _cost(operation: Operation, words: list[str]) -> tuple[str, float, str]:
         return CONTROL, 0.0 if jump else 1.0, "alu"  # ptxas lays out blocks to fall through
     if base in _FREE or (base == "ld" and len(words) > 1 and words[1].startswith("param")):
         return NONE, 0.0, "none"
-    if base in ("mma", "wmma"):
+    if _is_product(words):
         return TENSOR, 1.0, "mma_sync"
+    if base == "wmma":  # a load or store of a fragment: ptxas makes an instruction for each of its registers
+        moved = 1 if operation.bound is None else max(len(_names(each)) for each in operation.bound.operands.values())
+        return LSU, float(moved), _memory_latency(operation, base)
     if base in _MEMORY:
         return LSU, 1.0, _memory_latency(operation, base)
     if base in _TRANSCENDENTAL:
@@ -160,9 +163,14 @@ def _memory_latency(operation: Operation, base: str) -> str:
     return "lds" if any(str(space).startswith("shared") for space in spaces) else "ldg"
 
 
+def _is_product(words: list[str]) -> bool:
+    """True for mma and wmma.mma, false for wmma.load and wmma.store."""
+    return words[0] == "mma" or words[:2] == ["wmma", "mma"]
+
+
 def _flops(operation: Operation, words: list[str]) -> int:
     shape = next((word for word in words if word[0] == "m" and "n" in word and "k" in word and word[1].isdigit()), "")
-    if not shape or words[0] not in ("mma", "wmma"):
+    if not shape or not _is_product(words):
         return 0
     m, _, rest = shape[1:].partition("n")
     n, _, k = rest.partition("k")

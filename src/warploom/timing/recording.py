@@ -44,6 +44,7 @@ class Access:
         chance: probability that it misses at all; sector counts are means.
         rounds: rounds of its loop, for an update of shared memory that ptxas makes of a load and a compare-and-swap.
         paired: a shared-memory load in which each lane reads the address of the lane at XOR distance 1, or 2.
+        parts: accesses that were joined into this one: those of a wmma fragment's elements.
     """
 
     space: str
@@ -58,6 +59,7 @@ class Access:
     common: int = 0
     chance: float = 1.0
     rounds: float = 0.0
+    parts: int = 1
 
     @property
     def is_far(self) -> bool:
@@ -73,7 +75,7 @@ class Access:
             self.missed + other.missed, self.distant + other.distant, self.updates or other.updates,
             self.evicted + other.evicted, self.paired and other.paired,
             self.common if self.common == other.common else 0, max(self.chance, other.chance),
-            max(self.rounds, other.rounds),
+            max(self.rounds, other.rounds), self.parts + other.parts,
         )  # fmt: skip
 
     def kept(self, share: float, chance: float) -> Access:

@@ -206,7 +206,7 @@ class _Work:
     def request(self, facts: Facts, slots: Slots, access: Access | None) -> float:
         """Add an instruction's requests to the memory pipe; return its passes through it."""
         hardware, cost = self.hardware, self.cost
-        wavefronts = _wavefronts(slots, access)
+        wavefronts = _wavefronts(facts, slots, access)
         cost.lsu += wavefronts * hardware[_pass(facts, access)]
         if access is None:
             return wavefronts
@@ -282,11 +282,16 @@ def _value(constants: Mapping[str, Constant], name: str) -> float:
     return 0.0 if constant is None else constant.value
 
 
-def _wavefronts(slots: Slots, access: Access | None) -> float:
-    """Passes of an instruction through the memory pipe; 0 if it is merged into another load."""
+def _wavefronts(facts: Facts, slots: Slots, access: Access | None) -> float:
+    """Passes of an instruction through the memory pipe; 0 if it is merged into another load.
+
+    The emulator moves a wmma fragment one element of each lane at a time, a GPU at least a register's.
+    """
     wavefronts = max(1.0, access.wavefronts) if access is not None else 1.0
     if access is None or not access.rounds:
-        wavefronts *= min(1.0, sum(many for pipe, many in slots if pipe == LSU or pipe in WIDE_LOAD_WORDS))
+        many = sum(count for pipe, count in slots if pipe == LSU or pipe in WIDE_LOAD_WORDS)
+        parts = access.parts if access is not None and facts.opcode.startswith("wmma.") else 1
+        wavefronts *= min(1.0, many / parts)
     if access is not None and not access.writes:
         filled = sum(many * WIDE_LOAD_WORDS[pipe] for pipe, many in slots if pipe in WIDE_LOAD_WORDS)
         wavefronts = max(wavefronts, filled / (2 if access.paired else 1))
