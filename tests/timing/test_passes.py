@@ -169,3 +169,42 @@ def test_multiplications_of_two_registers_issue_every_clock():
     two, three = (_sums(registers_read) for registers_read in (2, 3))
     more = 8 * 512 * (H200["issue_clocks"] - 1.0)
     assert three.clocks - two.clocks == pytest.approx(more, rel=0.1)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "step, each",
+    [("redux.sync.add.u32 %a{n}, %a{n}, 0xffffffff;", 16), ("min.s32 %a{n}, %a{n}, %i; min.s32 %a{n}, %a{n}, %k;", 64)],
+)
+def test_no_pipe_gives_more_results_a_clock_than_nvidia_says(step, each):
+    """ "Arithmetic instructions" of the CUDA C++ programming guide; ptxas makes one minimum of three of two of them."""
+    chains, turns, threads = 4, 300, 1024
+    body = "\n".join(step.format(n=n) for n in range(chains))
+    started = "\n".join(f"add.u32 %a{n}, %i, {n};" for n in range(chains))
+    joined = "\n".join(f"xor.b32 %a0, %a0, %a{n};" for n in range(1, chains))
+    text = f""".version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry steps(.param .u64 y)
+{{
+.reg .pred %p;
+.reg .b32 %a<{chains}>, %i, %k;
+.reg .b64 %y, %at;
+ld.param.u64 %y, [y];
+mov.u32 %i, %tid.x;
+mov.u32 %k, 0;
+{started}
+again:
+{body}
+add.u32 %k, %k, 1;
+setp.lt.u32 %p, %k, {turns};
+@%p bra again;
+{joined}
+mul.wide.u32 %at, %i, 4;
+add.u64 %y, %y, %at;
+st.global.u32 [%y], %a0;
+ret;
+}}
+"""
+    found = predict(text, np.zeros(threads, np.uint32), grid=(132,), block=(threads,), clock_mhz=1980.0)
+    assert found.clocks > chains * turns * threads / each

@@ -24,10 +24,11 @@ IMAD_WIDE = "imad_wide"
 _FREE = {"mov", "cvta", "nop", "pragma"}
 _TRANSCENDENTAL = {
     "ex2", "lg2", "rcp", "rsqrt", "sqrt", "sin", "cos", "tanh", "div", "rem", "popc", "clz", "bfind", "brev",
+    "redux",
 }  # fmt: skip
 _LOGIC = {
     "and", "or", "xor", "not", "lop3", "shl", "shr", "shf", "prmt", "setp", "set", "selp", "slct", "min", "max", "abs",
-    "neg", "vote", "bfe", "bfi", "isspacep", "mapa", "elect", "activemask", "redux", "dp4a", "dp2a", "copysign", "fns",
+    "neg", "vote", "bfe", "bfi", "isspacep", "mapa", "elect", "activemask", "dp4a", "dp2a", "copysign", "fns",
 }  # fmt: skip
 _MEMORY = {"ld", "st", "ldu", "ldmatrix", "stmatrix", "movmatrix", "atom", "red", "shfl", "prefetch", "prefetchu"}
 
