@@ -339,7 +339,8 @@ class Predictor:
         seconds = self.seconds(ghz)
         nearest = min(self._works, key=lambda known: abs(known - ghz))
         _, replay = self.replayed(nearest if trace is None else ghz, trace)
-        clocks = max(1.0, replay.end)
+        waits_for_lines = max(1.0, self.update_seconds / max(self._work(ghz), 1e-9))
+        clocks = max(1.0, replay.end) * waits_for_lines
         roofs = {
             "tensor": replay.tensor_busy / clocks,
             "issue": replay.issue_busy / clocks,
