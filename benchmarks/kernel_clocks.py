@@ -1,4 +1,4 @@
-"""Time the kernel of attention's gradients and the SM clock that it counts, with random data and with zeros.
+"""Time kernels of attention and of its gradients and the SM clock that they count, with random data and with zeros.
 
     python benchmarks/kernel_clocks.py [--only PART …] [--seconds S] [--out kernel-clocks.json]
 
@@ -24,19 +24,30 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 import numpy as np  # noqa: E402
 from predict_sets import outputs_for, zeros_for  # noqa: E402
 
+from warploom.kernels.hopper.attention import build as build_forward  # noqa: E402
 from warploom.kernels.hopper.attention_backward import build  # noqa: E402
 from warploom.kernels.hopper.attention_backward_config import backward_config  # noqa: E402
+from warploom.kernels.hopper.attention_config import section  # noqa: E402
 from warploom.lab import evidence  # noqa: E402
 from warploom.lab.attention_contenders import subject  # noqa: E402
 from warploom.lab.attention_problem import ForwardProblem  # noqa: E402
 
 LOG2_E = math.log2(math.e)
 BACKWARD = tuple(ForwardProblem(dim, 4096, False) for dim in (128, 64, 96))
+FORWARD = (
+    *(ForwardProblem(128, length, False) for length in (2048, 16384)), ForwardProblem(128, 4096, False, "f16"),
+    *(ForwardProblem(dim, 4096, False) for dim in (64, 96, 256)), ForwardProblem(128, 16384, True),
+    ForwardProblem(256, 16384, True),
+)  # fmt: skip
 Made = tuple[str, Any, dict[str, int], dict[str, Any]]
 
 
 def kernels() -> Iterator[Made]:
     """The name, the kernel, the sizes of its arrays and its scalars."""
+    for case in FORWARD:
+        (b, h, n, _), of = case.sizes, subject(case)
+        numbers = {"scale": LOG2_E / math.sqrt(case.head_dim), "section": section(of, case.causal, n, h, h), "last": 0}
+        yield f"attention {case.name}", build_forward(of), {"B": b, "S": n, "T": n, "H": h, "G": h, "N": 1}, numbers
     for case in BACKWARD:
         (b, h, n, _), of = case.sizes, subject(case)
         config = replace(backward_config(of), deterministic=False)
@@ -54,8 +65,8 @@ def arguments(made: Made, data: str, device: str) -> tuple[list[Any], tuple[Any,
     _, kernel, sizes, numbers = made
 
     def moved(array: np.ndarray, name: str) -> Any:
-        dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16, "uint32": torch.uint32}[array.dtype.name]
-        if data == "normal" and dtype is torch.bfloat16:
+        dtype = getattr(torch, array.dtype.name)
+        if data == "normal" and dtype in (torch.bfloat16, torch.float16):
             return torch.randn(array.shape, device=device, dtype=dtype)
         level = (math.log(sizes["T"]) + 0.5) * LOG2_E if name == "lse2" else 0.0
         return torch.full(array.shape, level, device=device).to(dtype)
@@ -83,12 +94,15 @@ def main() -> None:
 
     from warploom.runtime.benchmark.power import driver_version
 
-    wanted = [one for one in kernels() if not options.only or any(part in one[0] for part in options.only)]
+    wanted = {
+        number: one for number, one in enumerate(kernels())
+        if not options.only or any(part in one[0] for part in options.only)
+    }  # fmt: skip
     with ProcessPoolExecutor() as pool:
-        list(pool.map(assembled, range(len(list(kernels())))))
+        list(pool.map(assembled, wanted))
     head = evidence.header("kernel-clocks", gpu=torch.cuda.get_device_name(), driver=driver_version())
     rows: list[dict[str, Any]] = []
-    for made in wanted:
+    for made in wanted.values():
         for data in ("normal", "zeros"):
             inputs, outputs, scalars = arguments(made, data, "cuda")
             for protocol in ("alone", "burst") if data == "normal" else ("alone",):

@@ -127,8 +127,8 @@ class Bench:
                 made = torch.zeros(measurement.elements, dtype=torch.bfloat16, device="cuda")
                 if kind == "normal":
                     made.normal_()
-                if dtype == "e4m3":
-                    made = made.to(torch.float8_e4m3fn)
+                if dtype in ("e4m3", "f16"):
+                    made = made.to(torch.float8_e4m3fn if dtype == "e4m3" else torch.float16)
             self.arrays[key] = made
         return self.arrays[key]
 

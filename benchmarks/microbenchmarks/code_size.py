@@ -12,7 +12,7 @@ from warploom.isa.dtypes import f32
 from warploom.lang import ptx
 
 from .arithmetic import values
-from .harness import Measurement, loop
+from .harness import Measurement, loop, unknown_zero
 
 CHAINS = 8
 ISSUED = 1 << 18
@@ -65,6 +65,32 @@ def _apart(size: int, warps: int) -> Measurement:
     )  # fmt: skip
 
 
+def _jumps(hot: int, cold: int, blocks: int, warps: int) -> Measurement:
+    """A loop of `blocks` times `hot` instructions, each followed by a jump over `cold` others that never run."""
+    name = f"rate.jump.{hot}over{cold}.blocks{blocks}.w{warps}"
+    repetitions = max(8, ISSUED // (hot * blocks))
+
+    def prepare(data):
+        return values(f32, CHAINS), values(f32, 2), unknown_zero() != 0
+
+    def body(state):
+        chains, (y, z), never = state
+        for _ in range(blocks):
+            _multiply_adds(hot, chains, y, z)
+            if cold:
+                with ptx.if_(never):
+                    _multiply_adds(cold, chains, z, y)
+
+    return Measurement(
+        name,
+        lambda: loop(name, body, repetitions=repetitions, warps=warps, prepare=prepare,
+                     finish=lambda state: state[0]),
+        operations=blocks, repetitions=repetitions,
+        of=f"{hot} instructions and a jump over {cold}, {blocks} in a loop, {warps} warps",
+        facts={"warps": warps, "hot": hot, "cold": cold, "blocks": blocks},
+    )  # fmt: skip
+
+
 def _multiply_adds(size, chains, y, z):
     for i in range(size):
         value = chains[i % CHAINS]
@@ -76,5 +102,11 @@ def measurements() -> Iterator[Measurement]:
         for warps in (1, 4, 8):
             yield _straight(size, warps)
         yield _apart(size, 8)
+    for warps in (4, 8):
+        for blocks in (4, 8, 16, 32):
+            for cold in (0, 32, 128, 384):
+                yield _jumps(64, cold, blocks, warps)
+        for blocks in (4, 16):
+            yield _jumps(256, 384, blocks, warps)
     for size in SIZES[2::2]:
         yield _straight(size, 8, 132)

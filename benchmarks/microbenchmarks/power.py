@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from warploom.isa.dtypes import b32, bf16, e4m3, f32, u32
+from warploom.isa.dtypes import b32, bf16, e4m3, f16, f32, u32
 from warploom.lang import Tile, ptx, reg
 
 from . import arithmetic, copies, memory, product, shared
@@ -30,14 +30,15 @@ class Load:
 
 def _wgmma(
     name: str, n: int, ctas: int = SMS, data: str = "normal", dtype=bf16, in_registers: bool = False,
-    sparse: bool = False,
+    sparse: bool = False, positive: bool = False,
 ) -> Load:  # fmt: skip
-    """flop: for a sparse product, the multiplications done, half of the dense product's."""
+    """flop: for a sparse product, the multiplications done, half of the dense product's. in_registers: A is what the
+    array holds; positive: its absolute values."""
     repetitions = 3000 if n == 256 else 6000
     depth, stages = 128 // dtype.bytes, 2 if sparse else 3
     kernel = lambda: wgmma_loop(  # noqa: E731
         name, n, dtype=dtype, in_registers=in_registers, groups=2, ctas=ctas, stages=stages, filled=True,
-        repetitions=repetitions, sparse=sparse,
+        repetitions=repetitions, sparse=sparse, loaded=in_registers, positive=positive,
     )  # fmt: skip
     measured = Measurement(
         name, kernel, operations=4 * stages, repetitions=repetitions,
@@ -148,6 +149,10 @@ def loads() -> Iterator[Load]:
     yield _wgmma("power.wgmma.n128", 128)
     yield _wgmma("power.wgmma.n64", 64)
     yield _wgmma("power.wgmma.n256.rs", 256, in_registers=True)
+    yield _wgmma("power.wgmma.n256.rs.positive", 256, in_registers=True, positive=True)
+    yield _wgmma("power.wgmma.f16.n256", 256, dtype=f16)
+    yield _wgmma("power.wgmma.f16.n256.rs", 256, dtype=f16, in_registers=True)
+    yield _wgmma("power.wgmma.f16.n256.rs.positive", 256, dtype=f16, in_registers=True, positive=True)
     yield _wgmma("power.wgmma.e4m3.n256", 256, dtype=e4m3)
     for dtype, n in ((bf16, 192), (bf16, 256), (e4m3, 192)):
         yield _wgmma(f"power.wgmma_sp.{dtype}.n{n}", n, dtype=dtype, sparse=True)

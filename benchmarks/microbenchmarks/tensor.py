@@ -14,6 +14,10 @@ from .harness import Measurement, loop
 REPETITIONS = 64
 STAGES = 2
 M = 64
+SLICES = 4
+"""Slices of k in a stage: 128 bytes."""
+MAGNITUDES = 0x7FFF7FFF
+"""All but the signs of two numbers of 16 bits."""
 METADATA = 0xCCCCCCCC
 """The first and the last of every four elements are stored (PTX ISA 9.7.15.6.1)."""
 
@@ -21,11 +25,13 @@ METADATA = 0xCCCCCCCC
 def wgmma_loop(
     name: str, n: int, *, dtype=bf16, in_registers: bool = False, groups: int = 1, single: bool = False,
     repetitions: int = REPETITIONS, ctas: int = 1, stages: int = STAGES, filled: bool = False, sparse: bool = False,
+    loaded: bool = False, positive: bool = False,
 ) -> Kernel:  # fmt: skip
     """`groups` warpgroups, each 64 x n: all slices of all stages in one group, then a wait.
 
     single: one instruction and a wait for it. filled: TMA loads the tiles from the input. sparse: A is 2:4 sparse, so B
-    is twice as deep, and every thread's metadata selects the first and the last of every four elements.
+    is twice as deep, and every thread's metadata selects the first and the last of every four elements. loaded: A in
+    registers is the input's, another one for each slice of k; positive: its absolute values.
     """
     depth, span = 128 // dtype.bytes, 2 if sparse else 1
 
@@ -50,9 +56,15 @@ def wgmma_loop(
         group = ptx.special.tid.x() >> 7
         ptx.inst.shfl.sync.idx.b32(group, group, 0, 31, -1)
         left = [a[stage].rows((group << 6).copy(), M) for stage in range(stages)]
-        fragment = reg.array(b32, 4)
-        for at in range(4):
-            fragment[at] = (ptx.special.tid.x() * 0x01230123 + at).view(b32)
+        fragment = reg.array(b32, 4 * SLICES if loaded else 4)
+        for at in range(len(fragment)):
+            if loaded:
+                (pointer,) = ptx.global_ptrs(data)
+                place = pointer + (ptx.special.tid.x() + at * 128 * groups).to(pointer.dtype) * 4
+                word = ptx.load(u32, ptx.addr(place))
+                fragment[at] = (word & MAGNITUDES if positive else word).view(b32)
+            else:
+                fragment[at] = (ptx.special.tid.x() * 0x01230123 + at).view(b32)
         kept = reg.scalar(u32, init=METADATA) if sparse else None
         return acc, left, [b[stage] for stage in range(stages * span)], fragment, kept
 
@@ -66,7 +78,9 @@ def wgmma_loop(
                 turn, each = stage * left[stage].k_slices + k, left[stage].k_slices // span
                 ptx.wgmma.mma_async(
                     shape=(M, n, span * 32 // dtype.bytes), dtype_d=f32, dtype_a=dtype, dtype_b=dtype, d=acc,
-                    a=fragment if in_registers else left[stage].k(k), b=right[turn // each].k(turn % each, span),
+                    a=[fragment[at % len(fragment)] for at in range(4 * k, 4 * k + 4)] if in_registers
+                    else left[stage].k(k),
+                    b=right[turn // each].k(turn % each, span),
                     metadata=kept,
                 )  # fmt: skip
         ptx.wgmma.commit_group()

@@ -232,7 +232,7 @@ SYNCHRONISATION: Mapping[str, Constant] = {
 }  # fmt: skip
 
 # A load that runs below the ceiling of its clock draws the cap, which NVML's mean misses by a few per cent. So the
-# energies of `power.mma_sync` and of products with A in registers count `cap_watts` instead of the row's watts.
+# energy of `power.mma_sync` counts `cap_watts` instead of the row's watts, and that of f16 products compares two rows.
 FOUR_ROWS = "fitted: base + energy x (clock / 1.8)^exponent to the rows power.wgmma.n256.ctas33, 66, 99 and 132"
 
 POWER: Mapping[str, Constant] = {
@@ -249,9 +249,9 @@ POWER: Mapping[str, Constant] = {
                               '/ m("power.wgmma.e4m3.n256", "tflops")'
                               ' / c.mma_pj_per_flop '
                               '* (1.8 / m("power.wgmma.e4m3.n256", "clock_mhz") * 1000) ** c.voltage_exponent'),
-    "register_energy_ratio": _c(0.9427, '(c.cap_watts - c.base_watts) '
-                                '/ m("power.wgmma.n256.rs", "tflops") / c.mma_pj_per_flop '
-                                '* (1.8 / m("power.wgmma.n256.rs", "clock_mhz") * 1000) ** c.voltage_exponent'),
+    "f16_energy_ratio": _c(1.118, 'm("power.wgmma.n256.ctas132", "tflops") / m("power.wgmma.f16.n256", "tflops") '
+                           '* (m("power.wgmma.n256.ctas132", "clock_mhz") / m("power.wgmma.f16.n256", "clock_mhz")) '
+                           '** c.voltage_exponent'),
     "sparse_energy_ratio": _c(1.26, '((m("power.wgmma_sp.bf16.n192", "watts") - c.base_watts) '
                              '/ m("power.wgmma_sp.bf16.n192", "tflops") '
                              '* (1800 / m("power.wgmma_sp.bf16.n192", "clock_mhz")) ** c.voltage_exponent '

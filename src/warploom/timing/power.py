@@ -32,7 +32,8 @@ class Work:
         read: bytes that L2 reads for SMs; received: bytes that SMs receive, more than `read` by copies to several SMs;
             dram: bytes from DRAM; stored: bytes to DRAM; sent, added: further bytes that L2 stores, and that it adds to
             what it has.
-        from_registers: share of the warpgroups' products whose A comes from registers.
+        f16: share of the warpgroups' products whose operands are f16, whose significands are three bits longer than
+            bf16's.
         sparse: share of the warpgroups' products whose A is sparse.
         zeros: operands are zeros, so that nothing toggles.
     """
@@ -50,7 +51,7 @@ class Work:
     stored: float = 0.0
     sent: float = 0.0
     added: float = 0.0
-    from_registers: float = 0.0
+    f16: float = 0.0
     sparse: float = 0.0
     zeros: bool = False
 
@@ -60,7 +61,7 @@ def joules(work: Work, hardware: Hardware, ghz: float) -> float:
     scale = (ghz / hardware["tensor_ghz"]) ** hardware["voltage_exponent"]
     toggles = hardware["mma_zeros_pj_per_flop"] if work.zeros else hardware["mma_pj_per_flop"]
     tensor = toggles * (work.warpgroup_flops + hardware["narrow_energy_ratio"] * work.narrow_flops)
-    tensor *= 1.0 - (1.0 - hardware["register_energy_ratio"]) * work.from_registers
+    tensor *= 1.0 + (hardware["f16_energy_ratio"] - 1.0) * work.f16
     tensor *= 1.0 + (hardware["sparse_energy_ratio"] - 1.0) * work.sparse
     tensor += hardware["mma_sync_pj_per_flop"] * work.mma_flops + hardware["mma_f64_pj_per_flop"] * work.f64_flops
     issued = hardware["instruction_nj"] * (work.instructions - work.transcendental)

@@ -21,7 +21,7 @@ from .recording import Recording
 from .replay import Replay
 from .result import Prediction, largest, waits
 from .runs import WAVEFRONT
-from .tensor import done_flops, is_sparse
+from .tensor import Products
 from .timeline import Timeline
 from .trace import Trace
 from .units import GPC_SMS, Chip, adds_up
@@ -309,21 +309,18 @@ class Predictor:
         """Return the launch's work, from which its power follows."""
         _, replay = self.replayed(CLOCKS_GHZ[1])
         per_cta = replay.instructions * self.pace / max(1, replay.started * self.cluster)
-        wide = sum(done_flops(one) for one in self.recording.operations if one.dtype not in NARROW)
-        narrow = sum(done_flops(one) for one in self.recording.operations if one.dtype in NARROW)
-        registers = sum(done_flops(one) for one in self.recording.operations if one.source == "registers")
-        sparse = sum(done_flops(one) for one in self.recording.operations if is_sparse(one))
+        products = Products.of(self.recording.operations)
         launched = self.pace / max(1, replay.started * self.cluster) * self.ctas
         added = sum(one.bytes for one in self.recording.operations if adds_up(one)) * self.scale
         return Work(
-            warpgroup_flops=wide * self.scale, narrow_flops=narrow * self.scale,
+            warpgroup_flops=products.wide * self.scale, narrow_flops=products.narrow * self.scale,
             mma_flops=(replay.flops - replay.doubles) * launched, f64_flops=replay.doubles * launched,
             instructions=per_cta * self.ctas,
             transcendental=replay.transcendental * launched, shared=replay.wavefronts * launched * WAVEFRONT,
             read=self._read_bytes(),
             received=self.recording.received * self.scale, dram=self.dram_bytes, stored=self.stored,
             sent=max(0.0, self.recording.stored * self.scale - added - self.stored), added=added,
-            from_registers=registers / max(1, wide + narrow), sparse=sparse / max(1, wide + narrow),
+            f16=products.f16, sparse=products.sparse,
             zeros=self.launch.zeros,
         )  # fmt: skip
 
@@ -366,9 +363,6 @@ class Predictor:
         if trace is not None:
             found.timeline = self.timeline(trace, ghz)
         return found
-
-
-NARROW = ("e4m3", "e5m2", "s8", "u8")
 
 
 def predict(recording: Recording, hardware: Hardware, launch: Launch, trace: Trace | None = None) -> Prediction:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from .constants import Hardware
 from .recording import Operation
+
+NARROW = ("e4m3", "e5m2", "s8", "u8")
 
 LANES, ROW_BITS = 128, 256
 """Rows per CTA and bits of k of a tcgen05 product."""
@@ -19,6 +24,31 @@ def is_sparse(operation: Operation) -> bool:
 def done_flops(operation: Operation) -> float:
     """Return the FLOP that are executed: half of a sparse product's nominal FLOP, which include the zeros."""
     return operation.flops / 2 if is_sparse(operation) else operation.flops
+
+
+@dataclass(frozen=True)
+class Products:
+    """The products of warpgroups: FLOP that are executed, of wider types and of 8-bit ones, and of all of them the
+    shares with f16 operands and with a sparse A."""
+
+    wide: float
+    narrow: float
+    f16: float
+    sparse: float
+
+    @classmethod
+    def of(cls, operations: Sequence[Operation]) -> Products:
+        done = [(done_flops(one), one) for one in operations]
+        narrow = sum(flops for flops, one in done if one.dtype in NARROW)
+        every = sum(flops for flops, _ in done)
+
+        def share(those: list[float]) -> float:
+            return sum(those) / max(1.0, every)
+
+        return cls(
+            every - narrow, narrow, share([flops for flops, one in done if one.dtype == "f16"]),
+            share([flops for flops, one in done if is_sparse(one)]),
+        )  # fmt: skip
 
 
 def mma_clocks(operation: Operation, hardware: Hardware) -> float:
