@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..timing import H200
 from ..timing.power import Work, settle
-from ..timing.prediction import NARROW
+from ..timing.tensor import NARROW
 from .roofline import FLOP_PER_CLOCK, MEMORY_BANDWIDTH, SMS
 
 
