@@ -115,6 +115,7 @@ def test_more_power_gives_a_faster_limit_and_zeros_cost_less():
     assert limits[0].tflops < limits[1].tflops < limits[2].tflops
     assert all(limit.watts <= cap + 1 for limit, cap in zip(limits, (400, 700, 1000), strict=True))
     assert power_limit.limit(8192, 8192, 8192, zeros=True).clock_mhz > limits[1].clock_mhz
+    assert power_limit.limit(8192, 8192, 8192, "f16").clock_mhz < limits[1].clock_mhz
     assert power_limit.limit(16, 8192, 8192).bound == "DRAM" and limits[1].bound == "tensor cores"
     measured = 708.0  # the fastest rung of the ladder stays below the limit
     assert measured < limits[1].tflops < roofline.Roofline.of("H200").peak / 1e12

@@ -33,7 +33,7 @@ def limit(
     narrow = dtype in NARROW
     work = Work(
         warpgroup_flops=0.0 if narrow else flops, narrow_flops=flops if narrow else 0.0, read=moved,
-        received=moved, dram=moved, zeros=zeros,
+        received=moved, dram=moved, f16=float(dtype == "f16"), zeros=zeros,
     )  # fmt: skip
     rate = SMS["H200"] * FLOP_PER_CLOCK["sm_90a"][dtype] * 1e9
     memory = moved / MEMORY_BANDWIDTH["H200"]
