@@ -172,7 +172,7 @@ def with_functions(draw: Draw, of: Setting, batch: int, queries: int, keys: int)
         from torch.nn.attention.flex_attention import create_block_mask
 
         found["block_mask"] = create_block_mask(
-            mask_function(draw, queries, keys), None, draw.one_of((None, of["heads"][0])), queries, keys,
+            mask_function(draw, queries, keys), None, of["heads"][0], queries, keys,
             device=draw.device, BLOCK_SIZE=of["block"],
         )  # fmt: skip
     return found

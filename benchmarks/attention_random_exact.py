@@ -15,7 +15,7 @@ import torch
 Tensor = torch.Tensor
 UNITS = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float8_e4m3fn: 2.0**-4}
 """Half a unit in the last place of 1."""
-SUMS = {torch.bfloat16: 2.0**-19, torch.float16: 2.0**-19, torch.float8_e4m3fn: 2.0**-10}
+SUMS = {torch.bfloat16: 2.0**-19, torch.float16: 2.0**-19, torch.float8_e4m3fn: 2.0**-9}
 """Of a sum of products, relative to the sum of their absolute values."""
 FLOORS = {torch.bfloat16: 2.0**-125, torch.float16: 2.0**-24, torch.float8_e4m3fn: 2.0**-13}
 """What P is off where its type has no smaller numbers."""
