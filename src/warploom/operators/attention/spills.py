@@ -17,7 +17,7 @@ def warn_spills(spilled: int, program: Program) -> None:
     if spilled > SPILLED_BYTES and warned().first(("attention spills", program.text)):
         warnings.warn(
             f"this attention kernel needs {spilled} bytes of registers more than its tiles leave, which are kept in "
-            "memory; it may be slow. Simpler functions of scores or masks, or config= with fewer keys, avoid it.",
+            "memory; it may be slow. Simpler functions of scores or masks, or config= with a smaller tile_n, avoid it.",
             SpillWarning,
             stacklevel=outside(),
         )
