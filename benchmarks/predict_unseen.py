@@ -65,7 +65,7 @@ def predicted(case: Case, kept: Recordings, hardware: Hardware = H200) -> dict[s
     """The row of a case."""
     started = time.perf_counter()
     subject = case.build()
-    inputs = [one.made(zeros=True) for one in case.inputs]
+    inputs = [one.made(zeros=not case.steered) for one in case.inputs]
     outputs = tuple(one.made() for one in case.outputs)
     out = outputs[0] if len(outputs) == 1 else outputs
     warm = sum(one.bytes for one in (*case.inputs, *case.outputs)) * MOST_SETS < L2_BYTES

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from . import (
     blind,
+    brought,
     clusters,
     common,
     elementwise,
@@ -32,5 +33,5 @@ __all__ = ["SMALL", "Array", "Case", "cases"]
 def cases(million: int = MILLION) -> Iterator[Case]:
     """All cases; with SMALL, on problems that the emulator runs at once."""
     first = elementwise, rows, tiles, texts, lanes, rings, more_texts, limits
-    for module in (*first, neighbours, blind, common, integers, numerics, layers, clusters, serving):
+    for module in (*first, neighbours, blind, common, integers, numerics, layers, clusters, serving, brought):
         yield from module.cases(million)

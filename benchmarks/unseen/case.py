@@ -26,11 +26,13 @@ class Array:
         shape, dtype: shape and type of the array.
         fill: "normal", "zeros", "chain" or "leaps" (each element is the index of the next, a cycle through the whole
             array; with "leaps" a line is revisited late), or a number n: integers below n.
+        rising: the values are sorted.
     """
 
     shape: tuple[int, ...]
     dtype: DType
     fill: str | int = "normal"
+    rising: bool = False
 
     @property
     def bytes(self) -> int:
@@ -47,7 +49,8 @@ class Array:
         rng, count = np.random.default_rng(0), math.prod(self.shape)
         few = min(count, RANDOM)
         drawn = rng.standard_normal(few, np.float32) if self.fill == "normal" else rng.integers(0, self.fill, few)
-        return np.resize(drawn.astype(self.dtype.numpy), count).reshape(self.shape)
+        values = np.resize(drawn.astype(self.dtype.numpy), count).reshape(self.shape)
+        return np.sort(values, axis=None).reshape(self.shape) if self.rising else values
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ class Case:
         moved: bytes that must pass through DRAM; 0: all of the arrays once.
         flops: FLOP of products on tensor cores.
         clusters: clusters to record.
+        steered: its control flow, or where it accesses memory, depends on floats.
     """
 
     name: str
@@ -73,6 +77,7 @@ class Case:
     moved: int = 0
     flops: float = 0.0
     clusters: int = 1
+    steered: bool = False
 
     @property
     def scalars(self) -> Mapping[str, Any]:
