@@ -63,12 +63,35 @@ def test_clusters_are_sampled_too_if_there_are_fewer_than_sms_but_more_than_a_wa
     assert len(recorded(sums("x", cluster=2)).clusters) == sampling.SAMPLES
 
 
-def test_the_recording_of_a_wave_says_that_its_first_cta_stands_for_all():
-    assert not recorded(sums("x")).stands
-    assert not recorded(sums("x", longest=9, shared=1 << 10)).stands
+def test_ctas_of_one_wave_are_sampled_where_an_sm_has_several():
+    assert len(recorded(sums("x", shared=1 << 10)).clusters) == sampling.SAMPLES
+    assert len(recorded(sums("x", longest=9, shared=1 << 10)).clusters) == 1
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_the_first_stands_for_a_wave_that_strides_over_its_work(inner):
+    """inner: each round has a loop whose length depends on the place."""
+
+    @kernel(in_specs=(Tile("M", 32, f32),), out_specs=(Tile("M", 32, f32),), grid=(ROWS,), block=32, arch="sm_90a")
+    def strided(X, Y):
+        m, _ = X.shape
+        x, y = ptx.global_ptrs(X, Y)
+        lane = (ptx.special.tid.x() * 4).to(u64)
+        for at in ptx.range(ptx.special.ctaid.x(), m, ROWS, dtype=u32):
+            total, place = reg.scalar(f32, init=0.0), at.to(u64) * 128 + lane
+            for _ in ptx.range(0, at + 1 if inner else 5, 1, dtype=u32, unroll=False):
+                total += ptx.load(f32, ptx.addr(x + place))
+            ptx.store(ptx.addr(y + place), total)
+
+    x = np.zeros((ROWS if inner else ROWS + 5, 32), np.float32)
+    found, _ = record(strided, x, out=np.zeros_like(x), registers=32)
+    assert len(found.clusters) == (sampling.SAMPLES if inner else 1)
+
+
+def test_one_lot_of_a_wave_has_the_longest_cta():
     found = recorded(sums("x", shared=1 << 10))
-    assert len(found.clusters) == 1
-    assert "ctaid" in found.stands
+    works = sampling.work(found)
+    assert max(works) in [works[at] for at in lots.last_lot(found, places=132, residents=2)]
 
 
 def test_ctas_that_wait_for_others_are_not_recorded_alone():

@@ -172,18 +172,15 @@ def record(
 
 def _typical(machine: Machine, first: Recording, run: Callable[..., Any]) -> Recording:
     """Return a recording of clusters that stand for the grid: of the first, unless the length of its loops depends on
-    the place in a grid of more than a wave, and the last one does more or less.
+    the place, and the last one does more or less.
 
-    In a wave of more CTAs than SMs, the first cluster stands for all too, and its recording says so.
+    The first one also stands for all if no SM has two CTAs, and if a grid of one wave strides over its work.
     """
     from ..timing import sampling
 
-    grid, axes = machine.clusters_in_grid, sampling.axes_of_loops(machine.code.operations)
-    if not axes:
-        return first
-    if machine.clusters_in_all <= machine.places:
-        if math.prod(first.grid) > machine.model.sms:
-            first.stands = "the first cluster stands for all of this wave, though the lengths of loops depend on %ctaid"
+    several_waves = machine.clusters_in_all > machine.places
+    grid, axes = machine.clusters_in_grid, sampling.axes_of_loops(machine.code.operations, several_waves)
+    if not axes or not several_waves and math.prod(first.grid) <= machine.model.sms:
         return first
 
     def recorded(numbers: Sequence[int]) -> Recording:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..emulator.machine.operation import BRANCH
-from .instructions import facts_of
+from .instructions import Facts, facts_of
 from .recording import RUN, Recording
 
 if TYPE_CHECKING:
@@ -26,8 +26,12 @@ EVEN = 1.05
 """Ratio of two clusters' instructions up to which they do the same."""
 
 
-def axes_of_loops(operations: Sequence[Operation]) -> frozenset[str]:
-    """The axes of the grid on which the length of a loop depends, through registers and what is loaded by them."""
+def axes_of_loops(operations: Sequence[Operation], strides: bool = True) -> frozenset[str]:
+    """The axes of the grid on which the length of a loop depends, through registers and what is loaded by them.
+
+    strides: also loops that begin at the place of the CTA and end where the work ends, as in a grid that strides over
+    it.
+    """
     facts = [facts_of(one) for one in operations]
     found: dict[int, frozenset[str]] = {}
     told = [_named(one) for one in operations]
@@ -41,16 +45,49 @@ def axes_of_loops(operations: Sequence[Operation]) -> frozenset[str]:
                     found[register] = found.get(register, frozenset()) | axes
                     grown = True
     loops = [(one.targets[0], one.pc) for one, mine in zip(operations, facts, strict=True) if mine.backward]
-    ends = [mine for one, mine in zip(operations, facts, strict=True) if _ends(one, loops)]
-    return frozenset().union(*(found.get(register, frozenset()) for one in ends for register in one.reads))
+    ends: set[str] = set()
+    for operation, mine in zip(operations, facts, strict=True):
+        for loop in loops:
+            if _ends(operation, loop):
+                decide = {register for register in _compared(facts, mine.reads) if found.get(register)}
+                if strides or not decide or not decide <= _strides(facts[loop[0] : loop[1] + 1]):
+                    ends |= frozenset().union(*(found.get(register, frozenset()) for register in mine.reads))
+    return frozenset(ends)
 
 
-def _ends(operation: Operation, loops: Sequence[tuple[int, int]]) -> bool:
-    """True for a branch that may end one of the loops: the one at its end, or one out of it."""
+def _compared(facts: Sequence[Facts], predicates: frozenset[int]) -> frozenset[int]:
+    """The registers whose comparison makes one of the predicates."""
+    return frozenset().union(*(
+        one.reads for one in facts if one.opcode.startswith("setp") and not one.writes.isdisjoint(predicates)
+    ))  # fmt: skip
+
+
+def _strides(body: Sequence[Facts]) -> set[int]:
+    """The registers that a loop only adds to. If the place of a CTA says only where they begin, the first CTA has no
+    less to do than others."""
+    copies = {register: one.reads for one in body if one.opcode.startswith("mov") for register in one.writes}
+    sums = {register: one.reads for one in body if one.opcode.startswith("add") for register in one.writes}
+
+    def only_adds(register: int, one: Facts) -> bool:
+        """True if the instruction adds to the register, or copies a sum of it and something else to it."""
+        if one.opcode.startswith("mov"):
+            return any(register in sums.get(read, frozenset()) for read in one.reads)
+        return one.opcode.startswith("add") and any(
+            register == read or register in copies.get(read, frozenset()) for read in one.reads
+        )
+
+    writers = [(register, one) for one in body for register in one.writes]
+    return {register for register, _ in writers} - {
+        register for register, one in writers if not only_adds(register, one)
+    }
+
+
+def _ends(operation: Operation, loop: tuple[int, int]) -> bool:
+    """True for a branch that may end a loop: the one at its end, or one out of it."""
     if operation.kind != BRANCH or operation.instruction.guard is None:
         return False
-    to, at = operation.targets[0], operation.pc
-    return any(first <= at <= end and (at == end or not first <= to <= end) for first, end in loops)
+    (first, end), to, at = loop, operation.targets[0], operation.pc
+    return first <= at <= end and (at == end or not first <= to <= end)
 
 
 def _named(operation: Operation) -> frozenset[str]:
