@@ -33,6 +33,7 @@ from . import (
     concurrent_issue,
     copies,
     dependent_streams,
+    lanes_beside,
     launches,
     memory,
     pending_lines,
@@ -54,7 +55,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "benchmarks/results/nvidia-h200/microbenchmarks.json"
 MODULES = (
     arithmetic, shared, pending_lines, tensor, concurrent_issue, ring, softmax, synchronisation, copies, memory,
-    product, reads, tpc_pairs, atomics, shared_port, clearing, code_size,
+    product, reads, lanes_beside, tpc_pairs, atomics, shared_port, clearing, code_size,
 )  # fmt: skip
 FLUSH_BYTES = 256 << 20
 BURSTS = ("power.wgmma.n256.ctas132", "power.wgmma.n256.zeros", "power.wgmma.e4m3.n256", "power.mma_sync")
