@@ -48,7 +48,7 @@ def pieces(name: str, piece: int, pitch: int, *, per_sm: int = 4, warps: int = 4
     return Measurement(
         name, lambda: loop(name, body, repetitions=turns, ctas=ctas, warps=warps, prepare=prepare,
                            finish=lambda state: state[1], array=Tile("N", bf16)),
-        operations=steps, repetitions=turns, of=f"ld.global of {piece} bytes of rows {pitch} bytes apart, {ahead} ahead",
+        operations=steps, repetitions=turns, of=f"ld.global of {piece} bytes of rows {pitch} apart, {ahead} in flight",
         bytes=warps * of_warp, ctas=ctas, elements=(size // 2,), data="zeros",
         facts={"warps": warps, "ctas_per_sm": per_sm, "piece": piece, "pitch": pitch, "ahead": ahead},
     )  # fmt: skip
