@@ -27,10 +27,11 @@ from warploom.timing import Launch
 from warploom.timing.recording import Recording
 
 RECORDING = (
-    "asm", "emulator", "isa", "runtime/on_clock.py", "driver/sass_lines.py", "timing/accesses.py", "timing/arrivals.py",
-    "timing/caches.py", "timing/constants.py", "timing/fusion.py", "timing/instructions.py", "timing/machine_code.py",
-    "timing/machine_loops.py", "timing/occupancy.py", "timing/ordering.py", "timing/queues.py", "timing/recorder.py",
-    "timing/recording.py", "timing/sampling.py", "timing/subroutines.py",
+    "asm", "emulator", "isa", "runtime/on_clock.py", "driver/sass_lines.py", "timing/accesses.py",
+    "timing/arrivals.py", "timing/caches.py", "timing/constants.py", "timing/drawn.py", "timing/fusion.py",
+    "timing/instructions.py", "timing/machine_code.py", "timing/machine_loops.py", "timing/occupancy.py",
+    "timing/ordering.py", "timing/queues.py", "timing/recorder.py", "timing/recording.py", "timing/sampling.py",
+    "timing/subroutines.py",
 )  # fmt: skip
 """The sources of what records; what replays is not among them."""
 SHAPES = ("out", "grid", "block", "cluster", "entry", "dynamic_smem", "clusters", "warm", "registers")

@@ -91,6 +91,7 @@ TABLES: dict[Path, dict[str, Entry]] = {
         "profiled": (predicted.profiled, RESULTS / "emulator" / "profiled.json"),
         "blind": (predicted.blind, RESULTS / "emulator" / "blind.json"),
         "unseen": (predicted.unseen, *UNSEEN),
+        "unseen-brought": (predicted.brought, UNSEEN[0]),
         "unseen-furthest": (predicted.unseen_furthest, *UNSEEN),
     },
     MEASURED: {

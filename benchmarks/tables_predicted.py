@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
+
+from .unseen import SMALL
+from .unseen import brought as unseen_brought
 
 FAR_OFF = 0.2
 """Unseen kernels whose error is larger are named."""
@@ -84,6 +88,23 @@ def unseen_furthest(h200: Mapping[str, Any], h100: Mapping[str, Any]) -> list[st
     for name in sorted(far, key=lambda name: (-max(abs(each.get(name, 0.0)) for each in errors), name)):
         cells = [f"{each[name]:+.1%}" if name in each else "" for each in errors]
         lines.append(f"| {name} | {kinds[name]} | {' | '.join(cells)} |")
+    return lines
+
+
+def brought(h200: Mapping[str, Any]) -> list[str]:
+    """One row per kernel of `unseen.brought`: its time, both predictions' errors and the trivial rule's; the means of
+    their sizes first. Above 0: predicted too slow."""
+    names = [case.name for case in unseen_brought.cases(SMALL)]
+    by_name = {row["kernel"]: row for row in h200["rows"] if "error" in row}
+    rows = [by_name[name] for name in names if name in by_name]
+    errors = [(row["blind_error"], row["error"], row["trivial_us"] / row["measured_us"] - 1) for row in rows]
+    means = (f"{statistics.mean(map(abs, column)):.1%}" for column in zip(*errors, strict=True))
+    worst = (f"{max(map(abs, column)):.0%}" for column in zip(*errors, strict=True))
+    lines = ["| kernel | us | first | now | trivial rule |", "|---" * 5 + "|"]
+    lines.append(f"| mean of {len(rows)} |  | {' | '.join(means)} |")
+    lines.append(f"| worst |  | {' | '.join(worst)} |")
+    for row, of in zip(rows, errors, strict=True):
+        lines.append(f"| {row['kernel']} | {row['measured_us']:.1f} | {' | '.join(f'{one:+.0%}' for one in of)} |")
     return lines
 
 

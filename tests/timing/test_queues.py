@@ -8,7 +8,7 @@ from warploom.errors import DeadlockError
 from warploom.isa.dtypes import u32
 from warploom.lang import Tile, kernel, ptx, reg, smem
 from warploom.runtime.on_clock import record
-from warploom.timing import queues
+from warploom.timing import queues, sampling
 
 CTAS, ITEMS = 8, 48
 
@@ -139,3 +139,28 @@ def test_the_cta_that_arrives_last_is_recorded_too():
 def test_a_queue_of_tiles_has_no_last_arrival():
     counter, out = np.zeros(1, np.uint32), np.zeros(ITEMS, np.uint32)
     assert record(taking, counter, out=out, registers=32)[0].last is None
+
+
+@pytest.mark.parametrize(("longest", "clusters"), [(1, 1), (60, sampling.SAMPLES)])
+def test_several_ctas_are_recorded_if_the_tiles_of_a_queue_differ_in_what_no_load_shows(longest, clusters):
+    """A number below 10 takes `longest` rounds, any other one round."""
+
+    @kernel(in_specs={"counter": Tile(1, u32)}, out_specs={"out": Tile("N", u32)}, grid=(CTAS, 1, 1), block=32,
+            arch="sm_90a")  # fmt: skip
+    def counting(counter, out):
+        (source, target) = ptx.global_ptrs(counter, out)
+        with ptx.if_(ptx.special.tid.x() == 0):
+            number, rounds = reg.scalar(u32, init=0), reg.scalar(u32, init=0)
+            number.set(ptx.atomic.inc(ptx.addr(source), ITEMS + CTAS - 1))
+            with ptx.while_(lambda: number < ITEMS):
+                rounds.set(1)
+                with ptx.if_(number < 10):
+                    rounds.set(longest)
+                total = reg.scalar(u32, init=0)
+                for _ in ptx.range(0, rounds, 1, dtype=u32, unroll=False):
+                    total ^= number + 1
+                ptx.store(ptx.addr(target + number.to(target.dtype) * 4), total)
+                number.set(ptx.atomic.inc(ptx.addr(source), ITEMS + CTAS - 1))
+
+    found, _ = record(counting, np.zeros(1, np.uint32), out=np.zeros(ITEMS, np.uint32), registers=32)
+    assert len(found.clusters) == clusters

@@ -127,4 +127,21 @@ def test_places_along_an_axis_do_not_have_the_same_remainder():
     for power in (2, 4, 8, 16, 32):
         assert len({number % power for number in sampling.spread((1024, 1, 1), frozenset("x"))}) > 1
     assert all(number % 16 == 0 for number in sampling.spread((16, 64, 1), frozenset("y")))
-    assert sampling.last((16, 64, 1), frozenset("y")) == 16 * 63
+    assert sampling.probes((16, 64, 1), frozenset("y")) == [16 * 63, 16 * 32]
+
+
+def test_a_cta_in_the_middle_shows_what_the_first_and_the_last_do_not():
+    """CTA i reads as many rows as there are to the nearer end of the grid."""
+
+    @kernel(in_specs=(Tile("M", 32, f32),), out_specs=(Tile("M", 32, f32),), grid=(ROWS,), block=32, arch="sm_90a")
+    def hill(X, Y):
+        x, y = ptx.global_ptrs(X, Y)
+        smem.array(u32, 50 << 10, align=128, name="occupied")
+        mine, total, rows = ptx.special.ctaid.x(), reg.scalar(f32, init=0.0), reg.scalar(u32)
+        ptx.inst.min.u32(rows, mine + 1, ROWS - mine)
+        lane = (ptx.special.tid.x() * 4).to(u64)
+        for row in ptx.range(0, rows, 1, dtype=u32, unroll=False):
+            total += ptx.load(f32, ptx.addr(x + row.to(u64) * 128 + lane))
+        ptx.store(ptx.addr(y + mine.to(u64) * 128 + lane), total)
+
+    assert len(recorded(hill).clusters) == sampling.SAMPLES

@@ -27,7 +27,6 @@ from .validate import at_least
 if TYPE_CHECKING:
     from ..emulator.machine.events import Observer
     from ..emulator.machine.finding import Finding
-    from ..emulator.machine.machine import Machine
     from ..timing import Launch, Prediction
     from ..timing.recorder import Recorder
     from ..timing.recording import Recording
@@ -37,6 +36,8 @@ MOST_LONGER, MOST_MORE = 4, 1_000_000
 """A run that looks for what the last CTA does may take so many times the first CTA's steps, and so many more."""
 EVENTS = 1_000_000
 """Maximum number of timeline events."""
+FLAGS = "a CTA waits for flags that others set, and the time of these waits is not predicted"
+"""What a recording says where this is so, and not all CTAs are recorded."""
 
 
 def predict(
@@ -113,7 +114,7 @@ def record(
     from ..emulator.machine.model import Model
     from ..emulator.numerics.tensor_core import NO_NUMERICS
     from ..emulator.schedule.policy import ABREAST
-    from ..timing import H200, Launch, queues, recording_of
+    from ..timing import H200, Launch, queues, recording_of, sampling
     from ..timing.left_out import left_out
     from ..timing.power import LOWEST_GHZ
 
@@ -149,6 +150,13 @@ def record(
         made[0].queues.restore()
         report = run(made, True)
         made[0].recording.pace = queues.pace(taken, made[0].recording.taken)
+    elif made[0].recording.turns and not taken and clusters == 1:  # what differs is not what tiles load
+        steps = made[0].machine.steps
+        made[0].queues.restore()
+        report = run(made, True)
+        if sampling.differ((steps, made[0].machine.steps)):
+            made[0].queues.restore()
+            report = run(made, True, chosen_clusters=sampling.SAMPLES)
     if findings is not None:
         findings += report.findings
     sizes = [(math.prod(array.shape) * array.dtype.bytes, role)
@@ -160,24 +168,28 @@ def record(
     recording.written -= sum(recording.lanes_wrote.get(spec.name, 0.0) for spec in chosen.arrays if spec.role != "out")
     if recording.ctas < math.prod(bound.grid):
         recording.last, recording.arrivals = _last(made[0], run)
-    if clusters == 1 and recording.last is None and not watch and not taken:
-        recording = _typical(made[0].machine, recording, run)
+    if clusters == 1 and recording.last is None and not watch and not recording.turns:
+        recording = _typical(made[0], recording, run)
+    if recording.ctas < math.prod(bound.grid) and sampling.waits_for_flags(made[0].machine.code.operations):
+        recording.stands = recording.stands or FLAGS
     recording.left_out = left_out(made[0].machine.code.operations, recording)
     _count(chosen, recording)
+    used, stack = _resources(chosen) if registers is None else (registers, 0)
     return recording, Launch(
-        registers=_registers(chosen) if registers is None else registers, input_bytes=read,
-        output_bytes=written, writable_bytes=writable, warm=warm, zeros=zeros, cap_watts=cap, clock_mhz=clock,
+        registers=used, stack_bytes=stack, input_bytes=read, output_bytes=written, writable_bytes=writable, warm=warm,
+        zeros=zeros, cap_watts=cap, clock_mhz=clock,
     )  # fmt: skip
 
 
-def _typical(machine: Machine, first: Recording, run: Callable[..., Any]) -> Recording:
+def _typical(recorder: Recorder, first: Recording, run: Callable[..., Any]) -> Recording:
     """Return a recording of clusters that stand for the grid: of the first, unless the length of its loops depends on
-    the place, and the last one does more or less.
+    the place, and the last one or one in the middle does more or less.
 
     The first one also stands for all if no SM has two CTAs, and if a grid of one wave strides over its work.
     """
     from ..timing import sampling
 
+    machine = recorder.machine
     several_waves = machine.clusters_in_all > machine.places
     grid, axes = machine.clusters_in_grid, sampling.axes_of_loops(machine.code.operations, several_waves)
     if not axes or not several_waves and math.prod(first.grid) <= machine.model.sms:
@@ -185,17 +197,19 @@ def _typical(machine: Machine, first: Recording, run: Callable[..., Any]) -> Rec
 
     def recorded(numbers: Sequence[int]) -> Recording:
         made: list[Recorder] = []
+        recorder.queues.restore()
         run(made, watch=(), chosen_clusters=numbers)
         return made[0].finish()
 
     try:
-        if not sampling.differ(sampling.work(first) + sampling.work(recorded([sampling.last(grid, axes)]))):
+        probes = sampling.probes(grid, axes)
+        if not any(sampling.unlike(first, recorded([number])) for number in probes):
             return first
         several = recorded(sampling.spread(grid, axes))
     except DeadlockError:  # they wait for clusters that are not recorded
         first.stands = "the first cluster stands for all, as others wait for it; the lengths of loops depend on %ctaid"
         return first
-    return several if sampling.differ(sampling.work(several)) else first
+    return several if sampling.unlike(several, first) else first
 
 
 def _last(first: Recorder, run: Callable[..., Any]) -> tuple[Recording | None, int]:
@@ -270,11 +284,12 @@ def _roles(program: Program, bound: Any) -> list[str]:
     return ["in"] * len(bound.views)
 
 
-def _registers(program: Program) -> int:
-    """Registers per thread, from ptxas; 0 if it is missing, or rejects the text."""
+def _resources(program: Program) -> tuple[int, int]:
+    """Registers and bytes of local memory per thread, from ptxas; 0 if it is missing, or rejects the text."""
     from .on_gpu import build
 
     try:
-        return int(build(program).resources[program.entry].registers)
+        found = build(program).resources[program.entry]
     except (WarploomError, KeyError):
-        return 0
+        return 0, 0
+    return int(found.registers), int(found.stack)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from ..emulator.machine.counters import bank_conflicts, global_sectors
 from ..emulator.machine.places import Lanes
 from .caches import Cache
 from .contention import in_one_place
+from .drawn import loaded_addresses
 from .occupancy import L2_BYTES
 from .recording import REMOTE, Access, Recording, Run
 
@@ -31,6 +33,8 @@ PAST_L1 = {"cg", "cv", "volatile", "relaxed", "acquire", "mmio"}
 """Modifiers of loads that bypass L1."""
 SWAPS = {"exch", "cas"}
 """Atomics of all types that are one machine instruction on shared memory."""
+FLOATS = {"f32", "f64"}
+"""Types of atomics whose additions to one word take turns, lane by lane."""
 COMMON_BYTES = 128 << 10
 """The largest array that L1 keeps whole next to the CTAs' own data: half of L1."""
 WHOLE = 0.9
@@ -61,6 +65,11 @@ class Accesses:
         self._updated: set[int] = set()
         """The regions updated at places that differ between CTAs."""
         self._in_one_place: frozenset[int] | None = None
+        self._added: dict[int, float] = {}
+        """By region: additions of floats to each word, if words are hit evenly."""
+        self._loaded = loaded_addresses(machine.code.operations)
+        self._draws: dict[int, tuple[float, float]] = {}
+        """By region: sectors that are requested from L2 at loaded addresses, and of these the first of the cluster."""
 
     def made(self, frame: Frame, how: str, place: Lanes) -> int:
         """Return the index of the access that each warp of a frame makes; how: "reads", "writes" or "updates"."""
@@ -76,12 +85,15 @@ class Accesses:
             return self._index(Access(
                 space, how != "reads", wavefronts / share, updates=how == "updates", paired=paired, rounds=rounds,
             ))  # fmt: skip
+        if place.space == "local":
+            return self._index(self._of_threads(place, address, size, how, share))
         wavefronts, sectors = self._requests(place.lanes, address, size)
         missed, distant, evicted = self._missed(frame, place, address, size, how)
         common = self._small(frame, place, how)
         return self._index(Access(
             place.space, how != "reads", wavefronts / share, sectors / share, round(missed / share, 1),
             round(distant / share, 1), how == "updates", round(evicted / share, 1), common=common,
+            drawn=self._drawn_from(frame, place, missed, distant) if how == "reads" else 0,
         ))  # fmt: skip
 
     def _index(self, access: Access) -> int:
@@ -107,6 +119,23 @@ class Accesses:
                 least = max(least, len(np.unique(lanes >> 5)) * (size // 4) // (2 if paired else 1))
             found = self._shared[key] = float(least + bank_conflicts(lanes, address, size)), paired
         return found
+
+    def _of_threads(self, place: Lanes, address: np.ndarray, size: int, how: str, share: int) -> Access:
+        """An access to local memory, where the same word of a warp's threads is a line. It stays in L1 if that has
+        room for the local memory of all resident threads."""
+        machine, recording = self._machine, self._recording
+        each = max(machine.code.local_bytes, 1)
+        offset = address % each
+        line = offset // 4 * LINE + (place.lanes & 31) * 4 + offset % 4 + (place.lanes >> 5) * (each // 4 + 1) * LINE
+        wavefronts, sectors = self._requests(place.lanes, line, size)
+        held = machine.threads * each // SECTOR
+        missed = 0.0 if held <= self._cache_sectors() else sectors
+        if how == "reads":
+            recording.fetched += SECTOR * missed
+            recording.received += SECTOR * missed
+        else:
+            recording.stored += SECTOR * missed
+        return Access("local", how != "reads", wavefronts / share, sectors / share, missed / share)
 
     def _requests(self, lanes: np.ndarray, address: np.ndarray, size: int) -> tuple[float, float]:
         """Return (128-byte lines, sectors) that the warps' requests touch."""
@@ -168,16 +197,18 @@ class Accesses:
             self._in_one_place = in_one_place(self._machine.code.operations)
         shared = frame.operation.pc in self._in_one_place
         found = self._recording.shared_updates if shared else self._recording.updates
-        found.count += len(np.unique((place.lanes >> 5) << 40 | address >> 7))
+        found.count += len(np.unique((place.lanes.astype(np.int64) >> 5) << 40 | address >> 7))
         before = len(found.words)
-        for word in np.unique(address >> 2).tolist() if shared or not found.mixed else ():
-            known = found.words.setdefault(number << 40 | word >> 5, word)
-            found.mixed = found.mixed or known != word
+        for word in np.unique(address >> 2).tolist():
+            found.touch(number << 40 | word >> 5, word)
         if shared:
             found.bytes += LINE * (len(found.words) - before)
         elif number not in self._updated:
             self._updated.add(number)
             found.bytes += place.region.size
+        if frame.operation.instruction.opcode.split(".")[-1] in FLOATS:
+            self._added[number] = self._added.get(number, 0.0) + place.lanes.size * place.size / place.region.size
+            self._recording.piled = max(self._added.values())
 
     def _number(self, place: Lanes) -> int:
         return self._regions.setdefault(place.region, len(self._regions) + 1)
@@ -208,6 +239,34 @@ class Accesses:
             if any(one is not None and one.common in common for one in run.accesses):
                 run.accesses = tuple(
                     one.kept(share, chance) if one is not None and one.common in common else one for one in run.accesses
+                )
+
+    def _drawn_from(self, frame: Frame, place: Lanes, missed: float, distant: float) -> int:
+        """Return the number of an array that fits in L2 and is read at a loaded address, or 0."""
+        if frame.operation.pc not in self._loaded or place.space != "global" or place.region.size > L2_BYTES:
+            return 0
+        number = self._number(place)
+        requests, first = self._draws.get(number, (0.0, 0.0))
+        self._draws[number] = requests + missed, first + distant
+        return number
+
+    def share_drawn(self, runs: Sequence[Run]) -> None:
+        """Let clusters find in L2 what others have read at loaded addresses, as random ones: such reads are not in
+        step, so few of them wait for DRAM."""
+        recording = self._recording
+        scale = math.prod(recording.grid) / max(1, recording.ctas)
+        sizes = {number: region.size / SECTOR for region, number in self._regions.items()}
+        new = {}
+        for number, (requests, first) in self._draws.items():
+            every = requests * scale / sizes[number]
+            """Requests of the grid for each sector."""
+            new[number] = min(1.0, requests / max(every * first, 1.0))
+            recording.distant -= (1.0 - new[number]) * first * FROM_DRAM / 2
+        for run in runs:
+            if any(one is not None and one.drawn for one in run.accesses):
+                run.accesses = tuple(
+                    replace(one, distant=one.distant * new[one.drawn]) if one is not None and one.drawn else one
+                    for one in run.accesses
                 )
 
     def _common(self) -> set[int]:

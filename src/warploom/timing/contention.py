@@ -35,20 +35,34 @@ class Updates:
 
     Attributes:
         count: lines that warps update, each time; bytes: size of the lines over which they are spread.
-        words: one word of each updated line; mixed: several words of a line are updated.
+        words: by line, the word that was updated last.
+        touches: updated words; changes: those of a line whose update before was of another word.
     """
 
     count: float = 0.0
     bytes: float = 0.0
     words: dict[int, int] = field(default_factory=dict)
-    mixed: bool = False
+    touches: int = 0
+    changes: int = 0
+
+    def touch(self, line: int, word: int) -> None:
+        """Count the update of a word."""
+        self.changes += self.words.setdefault(line, word) != word
+        self.words[line] = word
+        self.touches += 1
+
+    @property
+    def mixed(self) -> float:
+        """Share of the updates that are of another word of the line than the update before."""
+        return self.changes / max(1, self.touches - len(self.words))
 
     def seconds(self, scale: float, hardware: Hardware) -> float:
         """Time of `scale` times as many: warps are served one after the other, and lines are hit evenly."""
         lines = max(1.0, self.bytes / LINE)
         each = hardware["update_line_ns"]
         if self.mixed:
-            each = between(lines, [(few, hardware[f"update_few{few}_ns"]) for few in FEW])
+            several = between(lines, [(few, hardware[f"update_few{few}_ns"]) for few in FEW])
+            each += self.mixed * (several - each)
         return self.count * scale / lines * each * 1e-9
 
 

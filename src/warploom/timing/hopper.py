@@ -136,6 +136,7 @@ MEMORY: Mapping[str, Constant] = {
     "update_store_ratio": _c(2.173, 'm("rate.stg.words.ctas528", "bytes_per_ns") * 528 '
                                     '/ (m("rate.red.lines.ctas528", "bytes_per_ns_all") * 8)'),
     "update_line_ns": _c(0.646, 'm("rate.red.same.ctas132", "ns") / 8 / 132'),
+    "update_float_ns": _c(1.731, 'm("rate.red_f32.same.ctas132", "ns") / 8 / 132 / 32'),
     "update_few1_ns": _c(6.21, '1 * 128 / (m("rate.red.few1.ctas528", "bytes_per_ns_all") * 1.0)'),
     "update_few8_ns": _c(9.62, '8 * 128 / (m("rate.red.few8.ctas528", "bytes_per_ns_all") * 8.0)'),
     "update_few32_ns": _c(3.94, '32 * 128 / (m("rate.red.few32.ctas528", "bytes_per_ns_all") * 23.86)'),

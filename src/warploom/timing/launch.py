@@ -11,6 +11,7 @@ class Launch:
 
     Attributes:
         registers: registers per thread, from ptxas; 0 if unknown.
+        stack_bytes: local memory per thread, from ptxas; 0 if unknown.
         input_bytes, output_bytes: sizes of the arrays that it reads and of those that it writes; 0 if unknown.
         writable_bytes: size of all arrays that it may write; 0 if unknown.
         warm: its inputs are in L2, as in repeated launches on small arrays.
@@ -27,3 +28,4 @@ class Launch:
     zeros: bool = False
     cap_watts: float = 0.0
     clock_mhz: float = 0.0
+    stack_bytes: int = 0

@@ -27,6 +27,10 @@ IMAD = "imad"
 WIDE_LOAD_WORDS: Mapping[str, int] = {"LDS.64": 2, "LDS.128": 4}
 """Shared-memory loads that are counted apart, with the registers that they fill: ptxas also merges loads of one
 register into them."""
+SPILL_WORDS: Mapping[str, int] = {
+    f"{word}{width}": many for word in ("LDL", "STL") for width, many in (("", 1), (".64", 2), (".128", 4))
+}
+"""Accesses to local memory, with their registers: where PTX has none, ptxas has spilled registers."""
 _PIPES = {
     FMA: "FFMA FADD FMUL FFMA2 FADD2 FMUL2 FSWZADD",
     IMAD: "IMAD IMUL IDP VIADD",
@@ -38,7 +42,7 @@ _PIPES = {
     CONVERT: "F2I I2F F2F FRND",
     FP64: "DFMA DADD DMUL DSETP",
     TENSOR: "HMMA IMMA DMMA QMMA BMMA",
-    LSU: "LDG STG LDS STS LD ST LDL STL LDSM STSM ATOM ATOMG ATOMS RED REDG SHFL LDGSTS MOVM REDAS REDS",
+    LSU: "LDG STG LDS STS LD ST LDSM STSM ATOM ATOMG ATOMS RED REDG SHFL LDGSTS MOVM REDAS REDS",
     NONE: "NOP CALL",
 }  # fmt: skip
 PIPE = {word: pipe for pipe, words in _PIPES.items() for word in words.split()}
@@ -119,7 +123,10 @@ class Reading:
         found: dict[int, Slots] = {}
         for pc in range(len(self.pcs)):
             region, turns = regions[home[pc]]
-            found[pc] = tuple((pipe, n / turns) for pipe, n in Counter(copies[pc][region]).items() if pipe != NONE)
+            kinds = Counter(copies[pc][region])
+            if "local" in self.pcs[pc].opcode.split("."):  # its own access
+                kinds = Counter(LSU if kind in SPILL_WORDS else kind for kind in kinds.elements())
+            found[pc] = tuple((pipe, n / turns) for pipe, n in kinds.items() if pipe != NONE)
         for loop, (region, turns) in regions.items():
             if loop == OUTSIDE or region == OUTSIDE:
                 continue
@@ -176,7 +183,8 @@ def _read(code: Sequence[tuple[str, int]]) -> list[_Machine]:
         if word == "IMAD" and {"WIDE", "HI"} & set(first):
             pipe = IMAD_WIDE
         wide = f"{word}.{first[-1]}"
-        made.append(_Machine(".".join(first), wide if wide in WIDE_LOAD_WORDS else pipe, line, loops[at]))
+        apart = next((kind for kind in (wide, word) if kind in WIDE_LOAD_WORDS or kind in SPILL_WORDS), pipe)
+        made.append(_Machine(".".join(first), apart, line, loops[at]))
     return made
 
 
@@ -231,4 +239,4 @@ def _region(
 
 def _pipe_of(kind: str) -> str:
     """Return the pipe of a kind of machine instruction."""
-    return LSU if kind in WIDE_LOAD_WORDS else kind
+    return LSU if kind in WIDE_LOAD_WORDS or kind in SPILL_WORDS else kind

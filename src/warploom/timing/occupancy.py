@@ -11,6 +11,8 @@ REGISTER_UNIT = 256
 """Allocation unit of a warp's registers (CUDA occupancy calculator, compute capability 9.0)."""
 L2_BYTES = 30e6
 """Effective L2 capacity for all SMs: each of its two partitions caches what its own SMs read."""
+L1_BYTES = 256 << 10
+"""Capacity of L1 and shared memory of an SM."""
 SHARED_RESERVED = 1024
 """Bytes of shared memory per CTA that the system reserves."""
 

@@ -19,8 +19,10 @@ from .overlap import ahead, loads_early
 from .power import WATTS, Work, above_cap, found_clock, settle, watts
 from .recording import Recording
 from .replay import Replay
+from .resident import rest_bytes
 from .result import Prediction, largest, waits
 from .runs import WAVEFRONT
+from .spills import spills
 from .tensor import Products
 from .timeline import Timeline
 from .trace import Trace
@@ -29,8 +31,6 @@ from .waves import beyond, read_alone
 
 LEAST_SHARE = 0.55
 """Least work of a mean cluster relative to the first: one tile of two, and a little."""
-HINT = ".L2::cache_hint"
-"""The modifier of a copy that has an L2 policy."""
 STEP_BUDGET = 300_000
 """Approximate number of steps of one replay; longer sequences of clusters are replayed in part."""
 CLOCKS_GHZ = (1.2, 1.8)
@@ -68,7 +68,7 @@ class Predictor:
         self.l2_bytes = recording.fetched * self.scale
         self.far = not launch.warm and launch.input_bytes + launch.output_bytes > L2_BYTES
         """True if data read again late have been evicted from L2 to DRAM."""
-        rest = self._rest_bytes()
+        rest = rest_bytes(recording, launch, self.scale)
         stays = self.far and rest <= L2_BYTES
         """True if what is not marked to be evicted first stays in L2 from launch to launch. Launches on arrays that
         would fit there, but are not `warm`, are taken to have other arrays each."""
@@ -80,6 +80,9 @@ class Predictor:
         self.read_alone, self.beyond = read_alone(recording, self.scale), beyond(recording)
         self.apart = apart(recording, min(self.ctas, self.sms * self.room.residents))
         self.dram_bytes = self._dram() + self.apart.missed * self.apart.bytes * self.scale
+        self.spills = spills(recording, launch.stack_bytes, self.room.residents, self.sms)
+        self.dram_bytes += self.spills.loaded * self.spills.beyond * self.scale
+        self.stored += self.spills.stored * self.spills.beyond * self.scale
         added = sum(one.bytes for one in recording.operations if adds_up(one)) * self.scale
         self.meets = added > MEETS * launch.writable_bytes
         """True if several CTAs' bulk additions are to the same lines."""
@@ -102,19 +105,6 @@ class Predictor:
         share = self.launch.output_bytes / written if written else 1.0
         alone = self.recording.flops and self.launch.output_bytes == self.launch.writable_bytes
         return share if (0.0 if alone else LEAST_SHARE) < share < 1.0 else 1.0
-
-    def _rest_bytes(self) -> float:
-        """Bytes of the arrays without those that copies mark to be evicted first, which leave everything else in L2."""
-        pcs, launch = self.recording.pcs, self.launch
-        first = [
-            facts for facts in pcs if facts.opcode.startswith("createpolicy") and "L2::evict_first" in facts.opcode
-        ]
-        policies = {register for facts in first for register in facts.writes}
-        marked = sum(
-            one.distant for one in self.recording.operations
-            if HINT in one.text and not policies.isdisjoint(pcs[one.pc].reads)
-        )  # fmt: skip
-        return launch.input_bytes + launch.output_bytes - marked * self.scale if marked else math.inf
 
     def _unequal(self) -> tuple[int, int] | None:
         """If all clusters run at once and some have a tile more: (tiles of the first, SMs with that many); else None.
@@ -185,6 +175,7 @@ class Predictor:
             beyond=self.beyond * (active or self.active),
             cluster=min(self.cluster, GPC_SMS),
             adds="bulk_add_shared_ratio" if self.meets else "bulk_add_ratio",
+            spilled=self.spills.outside,
         )
 
     def replayed(self, ghz: float, trace: Trace | None = None) -> tuple[float, Replay]:
@@ -212,7 +203,7 @@ class Predictor:
             earlier, _ = self._replay(ghz, first, None)
             later, replay = self._replay(ghz, last, trace)
             clocks = later + (turns - last) * (later - earlier) / (last - first)
-        clocks += self._last_clocks(ghz)
+        clocks += self._last_clocks(ghz) + self._piled_clocks(ghz, replay)
         self._replays[ghz] = clocks, replay
         return clocks, replay
 
@@ -225,6 +216,13 @@ class Predictor:
         alone, _ = self._replay(ghz, 1, None)
         more = Replay(last, self.hardware, self.chip(ghz)).run() - alone
         return max(0.0, more) * max(1.0, room.turns / room.residents / self.recording.arrivals)
+
+    def _piled_clocks(self, ghz: float, replay: Replay) -> float:
+        """Clocks that the last CTAs' additions of floats to one word take longer than these CTAs end apart."""
+        residents = self.room.residents
+        together = self.recording.piled * self.scale * min(1.0, residents / max(1, self.room.turns))
+        ends = sorted(replay.ends)[-residents:]
+        return max(0.0, together * self.hardware["update_float_ns"] * ghz - (ends[-1] - ends[0]))
 
     def _replay(
         self, ghz: float, instances: int, trace: Trace | None, chip: Chip | None = None

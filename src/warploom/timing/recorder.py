@@ -331,6 +331,7 @@ class Recorder(Observer):
                 self.recording.steps[cta, warp].append((kinds.RUN, run.pcs[-1], len(self.recording.runs)))
                 self.recording.runs.append(run)
                 open_run.clear()
+        self._memory.share_drawn(self.recording.runs)
         self._memory.share_common(self.recording.runs)
         operations = self.machine.code.operations
         self.recording.loops = {

@@ -41,6 +41,7 @@ class Access:
         distant: sectors that this cluster touches for the first time; evicted: sectors read so long ago that others
             have replaced them in L2, if the launch's data do not fit there.
         common: number of a small array that it reads, which all CTAs may read; 0 for others.
+        drawn: number of an array that it reads at addresses which the kernel has loaded; 0 for others.
         chance: probability that it misses at all; sector counts are means.
         rounds: rounds of its loop, for an update of shared memory that ptxas makes of a load and a compare-and-swap.
         paired: a shared-memory load in which each lane reads the address of the lane at XOR distance 1, or 2.
@@ -59,6 +60,7 @@ class Access:
     common: int = 0
     chance: float = 1.0
     rounds: float = 0.0
+    drawn: int = 0
     parts: int = 1
 
     @property
@@ -75,7 +77,7 @@ class Access:
             self.missed + other.missed, self.distant + other.distant, self.updates or other.updates,
             self.evicted + other.evicted, self.paired and other.paired,
             self.common if self.common == other.common else 0, max(self.chance, other.chance),
-            max(self.rounds, other.rounds), self.parts + other.parts,
+            max(self.rounds, other.rounds), self.drawn if self.drawn == other.drawn else 0, self.parts + other.parts,
         )  # fmt: skip
 
     def kept(self, share: float, chance: float) -> Access:
@@ -198,6 +200,7 @@ class Recording:
         evicted: bytes that may have left L2 before they are read again.
         dirty: bytes of the written sectors, each counted once; updates: atomics on lines that differ between CTAs.
         shared_updates: atomics on the same lines in all CTAs.
+        piled: additions of floats to one word of global memory, if the words of an array are hit evenly.
         turns: for CTAs that take tiles from a queue, the number of operations before each tile.
         pace: work of a mean CTA relative to the recorded ones, if they take their tiles from a queue.
         lanes_wrote: of the written bytes, those that lanes write to each array, by its name.
@@ -233,6 +236,7 @@ class Recording:
     evicted: float = 0.0
     updates: Updates = field(default_factory=Updates)
     shared_updates: Updates = field(default_factory=Updates)
+    piled: float = 0.0
     distant: float = 0.0
     turns: dict[int, list[int]] = field(default_factory=dict)
     pace: float = 1.0

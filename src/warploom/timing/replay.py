@@ -233,7 +233,7 @@ class Replay:
         if cost is None:
             run, chip = self.recording.runs[index], self.chip
             cost = self.costs[index] = cost_of(
-                run, self.recording.pcs, self.hardware, chip.cold and chip.dram_share > 0, chip.far
+                run, self.recording.pcs, self.hardware, chip.cold and chip.dram_share > 0, chip.far, chip.spilled
             )
         return cost
 

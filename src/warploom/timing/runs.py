@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from .constants import Constant, Hardware
 from .instructions import ALU, CONTROL, CONVERT, EITHER, FMA, HALF, IMAD_WIDE, LSU, MUFU, NONE, SERIAL, TENSOR, Facts
-from .machine_code import IMAD, WIDE_LOAD_WORDS
+from .machine_code import IMAD, SPILL_WORDS, WIDE_LOAD_WORDS
 from .recording import REMOTE, Access, Run
 
 WAVEFRONT = 128
@@ -65,17 +65,20 @@ class Cost:
     ordinary: float = 0.0
 
 
-def cost_of(run: Run, pcs: list[Facts], hardware: Hardware, cold: bool = True, far: bool = False) -> Cost:
+def cost_of(
+    run: Run, pcs: list[Facts], hardware: Hardware, cold: bool = True, far: bool = False, spilled: float = 0.0
+) -> Cost:
     """Compute the cost of a run.
 
     In PTX order the longest chain is the data dependency chain, because ptxas reorders a run so that little else delays
     it. In machine order, no instruction starts before the one in front of it. No load passes a store to the same state
     space, since they may alias, and nothing passes an atomic.
 
-    cold: first reads of a cluster go to DRAM; far: late repeated reads go there again.
+    cold: first reads of a cluster go to DRAM; far: late repeated reads go there again; spilled: share of the spilled
+    registers that leaves L1.
     """
     latency = _Latency(hardware, cold, far)
-    chain, work = _Chain(hardware, bool(run.registers)), _Work(hardware)
+    chain, work = _Chain(hardware, bool(run.registers)), _Work(hardware, spilled)
     for at, (pc, access) in enumerate(zip(run.pcs, run.accesses, strict=True)):
         facts = pcs[pc]
         reads, writes = run.registers[at] if run.registers else (facts.reads, facts.writes)
@@ -168,8 +171,8 @@ class _Chain:
 class _Work:
     """What a run asks of the SM, added up in `cost` and, by pipe, in `pipes`."""
 
-    def __init__(self, hardware: Hardware) -> None:
-        self.hardware, self.cost = hardware, Cost()
+    def __init__(self, hardware: Hardware, spilled: float) -> None:
+        self.hardware, self.spilled, self.cost = hardware, spilled, Cost()
         self.pipes: dict[str, float] = {}
 
     def issue(self, facts: Facts, slots: Slots) -> None:
@@ -181,9 +184,19 @@ class _Work:
             cost.issue += many if unhindered and pipe == FMA else many * clocks
             cost.transcendental += many if pipe == MUFU else 0.0
             cost.ordinary += many if pipe in ORDINARY else 0.0
+            if pipe in SPILL_WORDS:
+                self._spill(pipe, many * SPILL_WORDS[pipe])
             self._occupy(facts, pipe, many)
         cost.flops += facts.flops
         cost.doubles += facts.flops if facts.double else 0.0
+
+    def _spill(self, kind: str, registers: float) -> None:
+        """Add registers that go to local memory or come from there."""
+        cost, stores = self.cost, kind.startswith("STL")
+        cost.lsu += registers * self.hardware["global_store_clocks" if stores else "global_load_clocks"]
+        outside = WAVEFRONT * registers * self.spilled
+        cost.stored += outside if stores else 0.0
+        cost.missed += 0.0 if stores else outside
 
     def _occupy(self, facts: Facts, pipe: str, many: float) -> None:
         rate = self.hardware.rate
@@ -215,6 +228,9 @@ class _Work:
         if access.space in ("shared", REMOTE):
             cost.wavefronts += wavefronts
             cost.remote += wavefronts * WAVEFRONT if access.space == REMOTE else 0.0
+        elif access.space == "local":
+            cost.stored += 32.0 * access.missed if access.writes else 0.0
+            cost.missed += 0.0 if access.writes else 32.0 * access.missed
         elif access.writes:
             cost.stored += 32.0 * access.sectors * (hardware["update_store_ratio"] if access.updates else 1.0)
             cost.lines += 0.0 if access.updates else access.wavefronts

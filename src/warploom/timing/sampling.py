@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..emulator.machine.operation import BRANCH
+from .accesses import PAST_L1
 from .instructions import Facts, facts_of
 from .recording import RUN, Recording
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 AXES = ("x", "y", "z")
 SPECIAL = tuple(f"%{name}.{axis}" for name in ("ctaid", "clusterid") for axis in AXES)
+INSIDE = {"shared", "local", "shared::cta", "shared::cluster"}
+"""State spaces that a CTA, or a cluster, has for itself."""
 SAMPLES = 7
 """Clusters that stand for a grid: prime to the usual numbers of places (132, 66, 33), so that each place meets all."""
 GOLDEN = (5**0.5 - 1) / 2
@@ -98,6 +101,28 @@ def _named(operation: Operation) -> frozenset[str]:
     return frozenset(name[-1] for name in SPECIAL if name in text)
 
 
+def waits_for_flags(operations: Sequence[Operation]) -> bool:
+    """True if a loop ends when a word of global memory has changed that it reads past L1: another CTA's flag."""
+    facts = [facts_of(one) for one in operations]
+    for last, one in enumerate(facts):
+        first = operations[last].targets[0] if one.backward else last
+        body = facts[first : last + 1]
+        polled: set[int] = set()
+        for _ in range(2):  # what follows from it in the next round, too
+            for each in body:
+                if _past_l1(each.opcode) or not each.reads.isdisjoint(polled):
+                    polled |= each.writes
+        if any(_ends(operations[each.pc], (first, last)) and not each.reads.isdisjoint(polled) for each in body):
+            return True
+    return False
+
+
+def _past_l1(opcode: str) -> bool:
+    """True for a load from global memory, or from an address of any space, that L1 does not serve."""
+    words = set(opcode.split("."))
+    return opcode.startswith("ld.") and not PAST_L1.isdisjoint(words - {"cg"}) and words.isdisjoint(INSIDE)
+
+
 def work(recording: Recording) -> list[float]:
     """The instructions of each recorded cluster."""
     return [
@@ -109,8 +134,22 @@ def work(recording: Recording) -> list[float]:
     ]  # fmt: skip
 
 
+def longest(recording: Recording) -> list[float]:
+    """The instructions of the longest warp of each recorded cluster."""
+    counts = {
+        where: float(sum(len(recording.runs[what].pcs) if kind == RUN else 1 for kind, _, what in steps))
+        for where, steps in recording.steps.items()
+    }
+    return [max(many for (cta, _), many in counts.items() if cta in members) for members in recording.clusters.values()]
+
+
 def differ(works: Sequence[float]) -> bool:
     return max(works) > EVEN * min(works)
+
+
+def unlike(one: Recording, other: Recording) -> bool:
+    """True if clusters of two recordings do not do the same, or some of their warps do not."""
+    return differ(work(one) + work(other)) or differ(longest(one) + longest(other))
 
 
 def spread(grid: tuple[int, ...], axes: frozenset[str]) -> list[int]:
@@ -127,7 +166,20 @@ def spread(grid: tuple[int, ...], axes: frozenset[str]) -> list[int]:
     return list(dict.fromkeys(int(place * length) * apart for place in places))
 
 
-def last(grid: tuple[int, ...], axes: frozenset[str]) -> int:
-    """The number of the last cluster on those axes."""
-    x, y, z = (size - 1 if axis in axes else 0 for size, axis in zip(grid, AXES, strict=True))
-    return x + grid[0] * (y + grid[1] * z)
+def probes(grid: tuple[int, ...], axes: frozenset[str]) -> list[int]:
+    """The numbers of the last cluster on those axes and of one in the middle: where a bisection is longest, the first
+    and the last have nothing to do."""
+    found = []
+    for x, y, z in (
+        [place(size) if axis in axes else 0 for size, axis in zip(grid, AXES, strict=True)] for place in (_end, _middle)
+    ):
+        found.append(x + grid[0] * (y + grid[1] * z))
+    return list(dict.fromkeys(found))
+
+
+def _end(size: int) -> int:
+    return size - 1
+
+
+def _middle(size: int) -> int:
+    return size // 2

@@ -56,6 +56,7 @@ class Chip:
         beyond: SMs that copy boxes from outside of an array at a time.
         adds: the constant by which additions of bulk copies take longer than stores.
         cluster: CTAs of a cluster, which are on SMs of one GPC.
+        spilled: share of the spilled registers that leaves L1.
     """
 
     hardware: Hardware
@@ -79,6 +80,7 @@ class Chip:
     beyond: float = 0.0
     cluster: int = 1
     adds: str = "bulk_add_ratio"
+    spilled: float = 0.0
 
     def __post_init__(self) -> None:
         hardware, clock = self.hardware, self.ghz
