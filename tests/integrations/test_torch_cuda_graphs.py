@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 from contextlib import nullcontext
@@ -85,15 +86,24 @@ def test_calls_in_graphs_of_torch_compile_are_the_eager_ones(made):
                 assert torch.equal(compiled(*inputs).clone(), function(*inputs))
 
 
+GRADIENTS = """
+import torch, warploom, warploom.torch
+
+def attend(q, k, v):
+    return warploom.attention(q * 1, k, v, causal=True) + 1
+
+like = {"device": "cuda", "dtype": torch.bfloat16, "requires_grad": True}
+inputs = [torch.randn(2, heads, 512, 128, **like) for heads in (4, 2, 2)]
+compiled = torch.compile(attend, mode="reduce-overhead", dynamic=False)
+for _ in range(5):
+    found = torch.autograd.grad(compiled(*inputs).float().square().sum(), inputs)
+    expected = torch.autograd.grad(attend(*inputs).float().square().sum(), inputs)
+    print(all(map(torch.equal, found, expected)))
+"""
+
+
 @pytest.mark.gpu
 def test_gradients_of_attention_in_graphs_of_torch_compile_are_the_eager_ones():
-    torch._dynamo.reset()
-    function, inputs = attention(512)
-    compiled = torch.compile(function, mode="reduce-overhead", dynamic=False)
-    inputs = [each.requires_grad_() for each in inputs]
-    for _ in range(5):
-        found = torch.autograd.grad(compiled(*inputs).float().square().sum(), inputs)
-        for one, other in zip(
-            found, torch.autograd.grad(function(*inputs).float().square().sum(), inputs), strict=True
-        ):
-            assert torch.equal(one, other)
+    """In a process of its own: torch expects that garbage is collected, which `conftest` puts off."""
+    told = subprocess.run([sys.executable, "-c", GRADIENTS], capture_output=True, text=True, check=False)
+    assert told.stdout.split() == ["True"] * 5, told.stderr[-2000:]

@@ -70,7 +70,7 @@ def test_atomics_mix_the_words_of_a_line_as_often_as_one_follows_another(second,
                     ptx.inst.red.global_.add.u32(ptx.addr(y, 4), 1)
 
     found, _ = record(counted, np.zeros(64, np.uint32), out=np.zeros(64, np.uint32), registers=32)
-    assert found.mixed == pytest.approx(mixed)
+    assert found.shared_updates.mixed == pytest.approx(mixed)
 
 
 @pytest.mark.parametrize(("dtype", "words", "each"), [(f32, 1, 32), (f32, 32, 1), (u32, 1, 0)])

@@ -116,8 +116,14 @@ class CublasLtBest(Contender):
 # -- Triton --------------------------------------------------------------------------------------------------------
 
 
-def fastest(who: str, problem: Work, configs: Sequence[C], caller: Callable[[C], Call], beat: Beat) -> C:
-    """The configuration whose calls take the shortest time. Raises ArgumentError if none runs."""
+def fastest(
+    who: str, problem: Work, configs: Sequence[C], caller: Callable[[C], Call], beat: Beat,
+    usable: Callable[[], bool] = lambda: True,
+) -> C:  # fmt: skip
+    """The configuration whose calls take the shortest time. Raises ArgumentError if none runs.
+
+    usable: false after the first call of one whose result cannot be right.
+    """
     import torch
 
     timer = CudaTimer()
@@ -129,6 +135,9 @@ def fastest(who: str, problem: Work, configs: Sequence[C], caller: Callable[[C],
         try:
             call()
             torch.cuda.synchronize()
+            if not usable():
+                failures.append(f"{config.name()}: a wrong result")
+                continue
         except Exception as error:  # noqa: BLE001 - a configuration that does not compile is left out
             failures.append(f"{config.name()}: {type(error).__name__}: {str(error).splitlines()[0][:120]}")
             continue
@@ -198,9 +207,18 @@ class TritonAttention(Contender):
         return f"it takes lengths that are multiples of {self.multiple}" if problem.length % self.multiple else None
 
     def prepare(self, problem: ForwardProblem, sets: Sequence[AttentionOperands], beat: Beat) -> Prepared:
+        import torch
+
         from . import triton_attention as ours
 
-        best = fastest(self.name, problem, ours.configs(problem), lambda one: ours.caller(problem, sets[0], one), beat)
+        def call(config: ours.Config) -> Call:
+            sets[0].clear()
+            return ours.caller(problem, sets[0], config)
+
+        def finite() -> bool:
+            return bool(torch.isfinite(sets[0].out).all())  # Triton 3.6's specialised warps may give NaN
+
+        best = fastest(self.name, problem, ours.configs(problem), call, beat, finite)
         return Prepared([ours.caller(problem, one, best) for one in sets], "triton attention", best.name())
 
 
