@@ -10,7 +10,7 @@ from warploom.lab.suites import AWKWARD, SQUARE
 
 PROTOCOLS = ("alone", "interleaved", "burst")
 OTHERS = {"cublas": "cuBLAS", "cudnn": "cuDNN", "scaled-mm": "`torch._scaled_mm`", "torch-eager": "eager calls",
-          "torch-grouped": "PyTorch's grouped product"}  # fmt: skip
+          "torch-grouped": "`torch._grouped_mm`"}  # fmt: skip
 
 
 def bf16_groups(square: Result, llm: Result, small_k: Result) -> dict[str, list[Row]]:
@@ -84,11 +84,11 @@ def summary(
         ours = [row for row in rows if row["provider"] == "warploom" and other in row["ratio_to"]]
         for word in dict.fromkeys(map(kind, ours)):
             lines.append(speeds(f"{title} {word}".rstrip(" ,"), [row for row in ours if kind(row) == word], other))
-    for title, result in (("", forward), (", gradients", backward), (", decoding", decode)):
+    for title, result in (("attention", forward), ("attention gradients", backward), ("decoding attention", decode)):
         rows = [row for row in result["rows"] if row["provider"] == "warploom" and row["protocol"] == "alone"
                 and "cudnn" in row["ratio_to"] and row.get("data", "normal") == "normal"]  # fmt: skip
         if rows:
-            lines.append(speeds(f"attention, 16 bits{title}", rows, "cudnn", len(rows)))
+            lines.append(speeds(title, rows, "cudnn", len(rows)))
     head = ["alone: mean", "least", "interleaved: mean", "least"]
     return table(["operation", "compared with", *head], lines)
 

@@ -88,8 +88,8 @@ def test_the_summary_of_all_compares_each_kind_with_what_pytorch_calls() -> None
         "| fp8, scales by row (1) | `torch._scaled_mm` | 1.250 | 1.250 | 0.900 | 0.900 |",
         "| bf16, fused with gelu (2) | eager calls |  |  | 1.000 | 0.500 |",
         "| bf16, fused with swiglu (1) | eager calls |  |  | 3.000 | 3.000 |",
-        "| mixture of experts (1) | PyTorch's grouped product |  |  | 1.200 | 1.200 |",
-        "| attention, 16 bits (1) | cuDNN | 1.500 | 1.500 |  |  |",
+        "| mixture of experts (1) | `torch._grouped_mm` |  |  | 1.200 | 1.200 |",
+        "| attention (1) | cuDNN | 1.500 | 1.500 |  |  |",
     ]
 
 
