@@ -27,10 +27,11 @@ from warploom.timing import Launch
 from warploom.timing.recording import Recording
 
 RECORDING = (
-    "asm", "emulator", "isa", "runtime/on_clock.py", "driver/sass_lines.py", "timing/accesses.py",
-    "timing/arrivals.py", "timing/caches.py", "timing/constants.py", "timing/drawn.py", "timing/fusion.py",
-    "timing/instructions.py", "timing/machine_code.py", "timing/machine_loops.py", "timing/occupancy.py",
-    "timing/ordering.py", "timing/queues.py", "timing/recorder.py", "timing/recording.py", "timing/sampling.py",
+    "asm", "emulator", "isa", "runtime/on_clock.py", "runtime/own_lines.py", "driver/sass_lines.py",
+    "timing/accesses.py", "timing/arrivals.py", "timing/caches.py", "timing/constants.py", "timing/contention.py",
+    "timing/dataflow.py", "timing/drawn.py", "timing/fusion.py", "timing/instructions.py", "timing/left_out.py",
+    "timing/machine_code.py", "timing/machine_loops.py", "timing/occupancy.py", "timing/ordering.py",
+    "timing/queues.py", "timing/rates.py", "timing/recorder.py", "timing/recording.py", "timing/sampling.py",
     "timing/subroutines.py",
 )  # fmt: skip
 """The sources of what records; what replays is not among them."""

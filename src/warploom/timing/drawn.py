@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .dataflow import derived
 from .instructions import facts_of
 
 if TYPE_CHECKING:
@@ -17,12 +18,5 @@ def loaded_addresses(operations: Sequence[Operation]) -> frozenset[int]:
     """The program counters of loads from global memory whose address follows from what such a load has read."""
     facts = [facts_of(one) for one in operations]
     loads = [one for one in facts if one.opcode.startswith(LOADS)]
-    drawn: set[int] = set().union(*(one.writes for one in loads))
-    grown = True
-    while grown:
-        grown = False
-        for one in facts:
-            if not one.reads.isdisjoint(drawn) and not one.writes <= drawn:
-                drawn |= one.writes
-                grown = True
+    drawn = derived(facts, {one.pc for one in loads})
     return frozenset(one.pc for one in loads if not one.reads.isdisjoint(drawn))
