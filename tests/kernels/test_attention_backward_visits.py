@@ -124,7 +124,7 @@ def test_whole_blocks_are_whole_numbers_of_tiles_of_all_configurations():
             of = Attention(head_dim=dim, value_dim=dim, block_mask=True, **functions)
             config = backward_config(of)
             assert config.fits(of)
-            assert WHOLE_BLOCKS[0] % config.tile_m == 0 and WHOLE_BLOCKS[1] % config.tile_m_n == 0
+            assert WHOLE_BLOCKS[0] % config.tile_m == 0 and WHOLE_BLOCKS[1] % config.tile_n == 0
 
 
 @lru_cache

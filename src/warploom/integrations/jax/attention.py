@@ -94,7 +94,7 @@ def _attention(static: tuple[Any, ...], logarithms: bool, arrays: dict[str, Any]
     if "sinks" in given:
         given["sinks"] = given["sinks"].astype(jnp.float32)
     shapes = (
-        jax.ShapeDtypeStruct(request.shape, jnp.dtype(dtypes.torch_name(request.of.result))),
+        jax.ShapeDtypeStruct(request.shape, jnp.dtype(dtypes.torch_name(request.of.out_dtype))),
         jax.ShapeDtypeStruct(request.lse_shape, jnp.float32), jax.ShapeDtypeStruct((1,), jnp.uint32),
     )  # fmt: skip
     call = jax.ffi.ffi_call(

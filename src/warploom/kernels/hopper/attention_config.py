@@ -320,8 +320,8 @@ def _for_functions(chosen: Config, of: Attention) -> Config:
 
 
 def _has_room_for_more_sums(of: Attention) -> bool:
-    """False where `Config.weighed` would keep more registers in memory than without it: 4 to 120 bytes. (It fits three
-    consumers, but they are 0.92 to 0.94 times as fast with it, nvidia-h200/attention-rounded-sums.json.)"""
+    """False where `Config.rounded_row_sum` would keep more registers in memory than without it: 4 to 120 bytes. (It
+    fits three consumers, but they are 0.92 to 0.94 times as fast with it, nvidia-h200/attention-rounded-sums.json.)"""
     columns = max(of.depth, of.columns)
     if of.has_both_functions:
         return columns <= 64 or 96 < columns <= 192

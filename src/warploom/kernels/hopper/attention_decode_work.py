@@ -5,8 +5,8 @@
 
 Every launch reads the lengths, so a CUDA graph follows them and no planning step is needed. At the start, one warp
 computes the number of tiles before each sequence. If several CTAs share a head's tiles, the last to arrive combines
-their parts, in the order of the CTAs. With `config.aligned`, shares begin where heads do if all lengths are equal. Rows
-that do not fit one CTA are split into chunks, which are treated as heads.
+their parts, in the order of the CTAs. With `config.head_aligned`, shares begin where heads do if all lengths are equal.
+Rows that do not fit one CTA are split into chunks, which are treated as heads.
 """
 
 from __future__ import annotations
