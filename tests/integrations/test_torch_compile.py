@@ -13,8 +13,8 @@ nn, F = torch.nn, torch.nn.functional
 
 import warploom.torch  # noqa: E402
 from warploom.errors import ArgumentError  # noqa: E402
+from warploom.integrations.torch import attention as sdpa  # noqa: E402
 from warploom.integrations.torch import compile as torch_compile  # noqa: E402
-from warploom.integrations.torch import compile_attention  # noqa: E402
 
 
 class Block(nn.Module):
@@ -141,7 +141,7 @@ def attention_nodes(monkeypatch) -> list[tuple]:
         return count
 
     monkeypatch.setattr(torch_compile, "rewrite", spy)
-    monkeypatch.setattr(compile_attention, "runs_on", lambda device: True)
+    monkeypatch.setattr(sdpa, "runs_on", lambda device: True)
     torch._dynamo.reset()
     return seen
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from threading import Thread
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 _T = TypeVar("_T")
@@ -26,20 +26,11 @@ def outside_of_trees(index: int, make: Callable[[], _T]) -> _T:
     there is complete."""
     import torch
 
-    found: list[_T] = []
-    failed: list[BaseException] = []
+    def run() -> _T:
+        with torch.cuda.device(index):
+            made = make()
+            torch.cuda.current_stream().synchronize()
+            return made
 
-    def run() -> None:
-        try:
-            with torch.cuda.device(index):
-                found.append(make())
-                torch.cuda.current_stream().synchronize()
-        except BaseException as error:  # noqa: BLE001 - raised in the caller's thread
-            failed.append(error)
-
-    thread = Thread(target=run, name="warploom-workspace")
-    thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
-    return found[0]
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(run).result()

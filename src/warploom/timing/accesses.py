@@ -17,7 +17,7 @@ import numpy as np
 from ..emulator.machine.counters import bank_conflicts, global_sectors
 from ..emulator.machine.places import Lanes
 from .caches import Cache
-from .contention import in_one_place
+from .contention import LINE, in_one_place
 from .drawn import loaded_addresses
 from .occupancy import L2_BYTES
 from .recording import REMOTE, Access, Recording, Run
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..emulator.machine.frame import Frame
     from ..emulator.machine.machine import Cta, Machine
 
-SECTOR, LINE = 32, 128
+SECTOR = 32
 FROM_DRAM = 64
 """DRAM is read in pairs of sectors."""
 PAST_L1 = {"cg", "cv", "volatile", "relaxed", "acquire", "mmio"}

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from .machine_code import SPILL_WORDS
 from .occupancy import L1_BYTES, L2_BYTES
 from .recording import RUN, Recording
-
-WORD_BYTES = 128
-"""Bytes of a register of a warp."""
+from .runs import WAVEFRONT
 
 
 @dataclass(frozen=True)
@@ -52,5 +50,5 @@ def _of(recording: Recording, run: int) -> dict[str, float]:
         for kind, many in recording.pcs[pc].machine or ():
             if kind in SPILL_WORDS:
                 word = kind.partition(".")[0]
-                found[word] = found.get(word, 0.0) + many * SPILL_WORDS[kind] * WORD_BYTES
+                found[word] = found.get(word, 0.0) + many * SPILL_WORDS[kind] * WAVEFRONT
     return found

@@ -146,11 +146,7 @@ def scaled_dot_product_attention(
     head dimensions, head dimensions other than multiples of 8 up to 256, and devices other than Hopper. If queries lie
     in memory as (B, S, H, D), so does the result.
     """
-    own = (
-        attn_mask is None and dropout_p == 0.0 and runs_on(query.device) and fit(query, key, value)
-        and (scale is None or scale > 0) and (enable_gqa or query.shape[1] == key.shape[1])
-    )  # fmt: skip
-    if not own:
+    if not computes(query, key, value, attn_mask, dropout_p, scale, enable_gqa):
         return functional.scaled_dot_product_attention(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
@@ -160,6 +156,16 @@ def scaled_dot_product_attention(
         q, k, v, causal="top-left" if is_causal else False, scale=scale, layout="bshd" if tokens_first else "bhsd"
     )
     return found.transpose(1, 2) if tokens_first else found
+
+
+def computes(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Any, dropout_p: float, scale: float | None, enable_gqa: bool
+) -> bool:
+    """True if a kernel computes such a call of scaled_dot_product_attention."""
+    return (
+        attn_mask is None and dropout_p == 0.0 and runs_on(query.device) and fit(query, key, value)
+        and (scale is None or scale > 0) and (enable_gqa or query.shape[1] == key.shape[1])
+    )  # fmt: skip
 
 
 def tokens_before_heads(query: Tensor) -> bool:

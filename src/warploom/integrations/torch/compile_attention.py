@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, fx
 
 from ...kernels.hopper.attention_decode_config import MOST_ROWS
-from .attention import fit, runs_on, tokens_before_heads
+from .attention import computes, tokens_before_heads
 from .attention_forms import UNLIMITED
 
 F = torch.nn.functional
 SDPA = (F.scaled_dot_product_attention, torch._C._nn.scaled_dot_product_attention)
 PARAMETERS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 """SDPA's positional parameters; `scale` and `enable_gqa` are keywords."""
-PLAIN = {"attn_mask": None, "dropout_p": 0.0, "is_causal": False, "scale": None, "enable_gqa": False}
+OPTIONS = {"attn_mask": None, "dropout_p": 0.0, "is_causal": False, "scale": None, "enable_gqa": False}
 """Their default values."""
 
 
@@ -29,13 +29,12 @@ def is_attention(node: fx.Node) -> bool:
         return False
     given = arguments_of(node)
     query, key, value = (value_of(given[name]) for name in ("query", "key", "value"))
-    if query is None or key is None or value is None or given["attn_mask"] is not None or given["dropout_p"] != 0.0:
+    if query is None or key is None or value is None or torch.is_autocast_enabled(query.device.type):
         return False
-    if torch.is_autocast_enabled(query.device.type) or not runs_on(query.device) or not fit(query, key, value):
-        return False
-    scale, grouped = given["scale"], given["enable_gqa"] is True or query.shape[1] == key.shape[1]
-    scaled = scale is None or (isinstance(scale, (int, float)) and scale > 0)
-    return scaled and grouped and isinstance(given["is_causal"], bool) and not query.shape[2] <= MOST_ROWS
+    if any(isinstance(given[name], fx.Node) for name in OPTIONS if name != "attn_mask"):
+        return False  # known only when the graph runs
+    asked = [given[name] for name in ("attn_mask", "dropout_p", "scale", "enable_gqa")]
+    return computes(query, key, value, *asked) and query.shape[2] > MOST_ROWS
 
 
 def replace_attention(graph: fx.Graph, node: fx.Node) -> None:
@@ -60,7 +59,7 @@ def replace_attention(graph: fx.Graph, node: fx.Node) -> None:
 
 def arguments_of(node: fx.Node) -> dict[str, Any]:
     """SDPA's arguments by name."""
-    return PLAIN | dict(zip(PARAMETERS, node.args, strict=False)) | dict(node.kwargs)
+    return OPTIONS | dict(zip(PARAMETERS, node.args, strict=False)) | dict(node.kwargs)
 
 
 def value_of(node: Any) -> Tensor | None:
